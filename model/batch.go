@@ -1,0 +1,33 @@
+package model
+
+// Chunk is a run of consecutive tokens of one sequence: a piece of a prompt in
+// prefill, or a single token in decode. A ragged batch is a slice of chunks, each of
+// another sequence; the bits of a chunk's results do not depend on its neighbours.
+type Chunk struct {
+	// Tokens are the token ids to run, at positions Start, Start+1, ...
+	Tokens []int32
+	// Start is the position of Tokens[0]. Rows [0, Start) of KV must already hold
+	// the keys and values of the sequence's earlier tokens.
+	Start int
+	// KV is the sequence's key and value storage. Forward writes rows
+	// [Start, Start+len(Tokens)) of every layer and reads rows [0, Start+len(Tokens)).
+	KV KV
+	// Logits is how many of the chunk's last positions yield logits: 0 in the
+	// middle of a prompt, 1 at its end and in decode, len(Tokens) to score a text.
+	Logits int
+}
+
+// KV gives access to the keys and values of one sequence, stored in blocks of a fixed
+// number of token rows. Block b holds positions [b*BlockSize, (b+1)*BlockSize).
+//
+// Keys are stored transposed, one column per token, so that a score kernel computes
+// neighbouring tokens in neighbouring vector lanes; values are stored a row per token.
+// Both slices alias the storage and stay valid until the sequence is changed or freed.
+type KV interface {
+	// BlockSize is the number of token rows in a block.
+	BlockSize() int
+	// Keys returns a layer's keys of one block: [heads][headDim][blockSize].
+	Keys(layer, block int) []float32
+	// Values returns a layer's values of one block: [heads][blockSize][headDim].
+	Values(layer, block int) []float32
+}
