@@ -1,0 +1,63 @@
+# Tailor. `make run` serves, `make test` checks; `make help` lists the rest.
+
+GO          ?= go
+BIN         := bin/tailor
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+PKGS        := ./...
+
+# go-nvml binds NVML functions that NVIDIA marks deprecated; the C compiler says so on every build.
+export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
+
+.PHONY: help build run test fmt vet staticcheck unit race portable lint fuzz soak bench clean
+
+help: ## this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+build: ## compile bin/tailor
+	@mkdir -p bin
+	$(GO) build -o $(BIN) ./cmd/tailor
+
+run: build ## three replicas and the router on http://127.0.0.1:8080
+	./$(BIN) up
+
+test: lint unit race portable ## everything a change must pass (about 10 minutes on two cores)
+
+lint: fmt vet staticcheck ## gofmt, go vet (amd64 and arm64) and staticcheck
+
+fmt:
+	@bad=$$(gofmt -l $$(git ls-files '*.go' 2>/dev/null || find . -name '*.go')); \
+	if [ -n "$$bad" ]; then echo "gofmt would change:"; echo "$$bad"; exit 1; fi
+
+vet:
+	$(GO) vet $(PKGS)
+	GOARCH=arm64 CGO_ENABLED=0 $(GO) vet $(PKGS)
+
+staticcheck:
+	$(GO) run $(STATICCHECK) $(PKGS)
+
+unit: ## all tests, without the race detector
+	$(GO) test -count=1 $(PKGS)
+
+race: ## the shorter sizes of all tests under the race detector
+	$(GO) test -race -short -count=1 $(PKGS)
+
+portable: ## no assembly, no cgo: the same tests at their shorter sizes
+	CGO_ENABLED=0 $(GO) build -tags purego -o /dev/null ./cmd/tailor
+	CGO_ENABLED=0 $(GO) test -tags purego -short -count=1 $(PKGS)
+
+FUZZTIME ?= 30s
+fuzz: ## every fuzz target for FUZZTIME (30s) each
+	@for pkg in $$($(GO) list $(PKGS)); do \
+	  for f in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz'); do \
+	    echo "== $$pkg $$f"; $(GO) test $$pkg -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) || exit 1; \
+	  done; done
+
+SOAKTIME ?= 10m
+soak: ## the model-based tests again and again with fresh seeds for SOAKTIME (10m)
+	$(GO) test ./radixattn ./kvcache ./server/engine -run Model -count=1 -timeout 0 -soak $(SOAKTIME)
+
+bench: build ## the lesson's comparison: random routing against prefix affinity
+	./$(BIN) bench --workload lesson
+
+clean:
+	rm -rf bin

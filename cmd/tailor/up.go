@@ -1,0 +1,205 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"tailor/internal/device"
+	"tailor/kvcache"
+	"tailor/router"
+	"tailor/router/policy"
+	"tailor/server"
+)
+
+func newUp() *cobra.Command {
+	var (
+		flags    replicaFlags
+		replicas int
+		listen   string
+		chosen   string
+	)
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Start replicas and a router in front of them, in one process",
+		Long: `Start replicas and a router in front of them, in one process. Each replica has its own
+engine, its own KV cache and its own port, the ones after the router's; they share the weights.`,
+		Example: `  tailor up
+  tailor up --replicas 8 --policy round_robin --kv-blocks 256
+  tailor up --model ~/models/gpt2`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if replicas < 1 || replicas > 256 {
+				return misuse(cmd, "--replicas %d: must be 1 to 256", replicas)
+			}
+			if err := flags.validate(cmd, replicas); err != nil {
+				return err
+			}
+			log, err := newLogger(cmd)
+			if err != nil {
+				return err
+			}
+			c, err := loadCheckpoint(flags.model)
+			if err != nil {
+				return err
+			}
+			group, ctx := errgroup.WithContext(cmd.Context())
+			f, err := startFleet(ctx, group, c, &flags, fleetPlan{replicas: replicas, listen: listen, policy: chosen}, log)
+			if err != nil {
+				return stopGroup(group, err)
+			}
+			f.announce(cmd.OutOrStdout(), c, &flags)
+			return group.Wait()
+		},
+	}
+	flags.add(cmd, defaultBlocks)
+	cmd.Flags().IntVar(&replicas, "replicas", 3, "number of replicas")
+	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:8080", "the router's address; the replicas take the ports after it (port 0: any free ones)")
+	addPolicyFlag(cmd, &chosen)
+	return cmd
+}
+
+func addPolicyFlag(cmd *cobra.Command, to *string) {
+	cmd.Flags().StringVar(to, "policy", policy.Default, "how the router chooses: "+strings.Join(policy.Names(), ", "))
+}
+
+// fleetPlan says what to start beside the engines' own flags.
+type fleetPlan struct {
+	replicas int
+	listen   string
+	policy   string
+}
+
+// fleet is a running router and its replicas.
+type fleet struct {
+	url      string
+	policy   string
+	replicas []*replica
+}
+
+// startFleet starts replicas and a router over them, in group. When ctx ends the router lets
+// go of its clients first, and only then do the replicas stop: nothing it has sent on is lost.
+func startFleet(ctx context.Context, group *errgroup.Group, c *checkpoint, flags *replicaFlags, plan fleetPlan, log *slog.Logger) (f *fleet, err error) {
+	host, portText, err := net.SplitHostPort(plan.listen)
+	if err != nil {
+		return nil, fmt.Errorf("listen address %q: %w", plan.listen, err)
+	}
+	port, err := strconv.Atoi(portText)
+	if err != nil || port < 0 || port+plan.replicas > 65535 {
+		return nil, fmt.Errorf("listen address %q: the port must be a number that leaves room for %d more", plan.listen, plan.replicas)
+	}
+	p, err := policy.New(plan.policy, policy.DefaultOptions())
+	if err != nil {
+		return nil, err
+	}
+	replicaCtx, stopReplicas := context.WithCancel(context.WithoutCancel(ctx))
+	defer func() {
+		if err != nil {
+			stopReplicas()
+		}
+	}()
+	f = &fleet{policy: plan.policy}
+	var behind []router.Replica
+	width := len(strconv.Itoa(plan.replicas - 1))
+	for i := range plan.replicas {
+		replicaPort := 0
+		if port > 0 {
+			replicaPort = port + 1 + i
+		}
+		// Ids of equal length sort as numbers do.
+		id := fmt.Sprintf("r%0*d", width, i)
+		r, err := startReplica(replicaCtx, group, c, flags, id, net.JoinHostPort(host, strconv.Itoa(replicaPort)), log)
+		if err != nil {
+			return nil, err
+		}
+		f.replicas = append(f.replicas, r)
+		behind = append(behind, router.Replica{ID: r.id, URL: r.url})
+	}
+	f.url, err = startRouter(ctx, group, router.Config{
+		Replicas:    behind,
+		Policy:      p,
+		Tokenize:    func(text string) ([]int32, error) { return c.tokenizer.Encode(text, false) },
+		BlockTokens: flags.blockSize,
+		IndexBlocks: flags.kvBlocks,
+		Log:         log,
+	}, plan.listen, stopReplicas)
+	return f, err
+}
+
+// startRouter listens at once and routes until ctx ends; then it drains, and calls stopped.
+func startRouter(ctx context.Context, group *errgroup.Group, cfg router.Config, listen string, stopped func()) (url string, err error) {
+	r, err := router.New(cfg)
+	if err != nil {
+		return "", err
+	}
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", listen)
+	if err != nil {
+		return "", err
+	}
+	group.Go(func() error {
+		r.Run(ctx)
+		return nil
+	})
+	group.Go(func() error {
+		defer stopped()
+		// By then ctx has ended, so Drain only turns newcomers away; Serve waits for the rest.
+		drain := func() { _ = r.Drain(ctx) }
+		return server.Serve(ctx, server.NewHTTPServer(r, cfg.Log), listener, drain, drainTimeout)
+	})
+	return "http://" + listener.Addr().String(), nil
+}
+
+// stopGroup ends what was started before err happened, and returns both errors.
+func stopGroup(group *errgroup.Group, err error) error {
+	group.Go(func() error { return err }) // an error cancels the group's context
+	return group.Wait()
+}
+
+// announce tells a person what runs and how to try it.
+func (f *fleet) announce(out io.Writer, c *checkpoint, flags *replicaFlags) {
+	fmt.Fprintf(out, "tailor %s is ready: %s on %d replicas, policy %s\n\n", version(), describe(c), len(f.replicas), f.policy)
+	fmt.Fprintf(out, "  router  %s\n", f.url)
+	for _, r := range f.replicas {
+		fmt.Fprintf(out, "  %-6s  %s  %s\n", r.id, r.url, describePool(c, flags))
+	}
+	fmt.Fprintf(out, "  gpu     %s\n\n", gpuLine(device.NewProber().Probe()))
+	tryIt(out, f.url, c.name)
+}
+
+// tryIt prints a command that works when pasted.
+func tryIt(out io.Writer, url, model string) {
+	fmt.Fprintf(out, `Try it, and send it twice: the second time cached_tokens says what was reused.
+
+  curl -s %s/v1/completions -H 'Content-Type: application/json' \
+    -d '{"model": "%s", "prompt": "User: I would like to book a table for two people in San Jose tonight.\nAssistant:", "max_tokens": 24, "temperature": 0}'
+
+`, url, model)
+}
+
+func describe(c *checkpoint) string {
+	cfg := c.net.Config()
+	return fmt.Sprintf("%s (%d layers, width %d, context %d)", c.name, cfg.Layers, cfg.Width, cfg.Context)
+}
+
+func describePool(c *checkpoint, flags *replicaFlags) string {
+	cfg := c.net.Config()
+	block := kvcache.Config{
+		Blocks: flags.kvBlocks, BlockSize: flags.blockSize, Layers: cfg.Layers, Heads: cfg.Heads, HeadDim: cfg.HeadDim(),
+	}.BlockBytes()
+	return fmt.Sprintf("%d KV blocks of %d tokens (%.0f MiB), %s",
+		flags.kvBlocks, flags.blockSize, float64(block)*float64(flags.kvBlocks)/(1<<20), plural(flags.threads, "thread"))
+}
+
+func plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

@@ -1,0 +1,246 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+
+	"github.com/spf13/cobra"
+
+	"tailor/kvcache"
+	"tailor/model"
+	"tailor/model/graph"
+	"tailor/model/tokenizer"
+)
+
+const (
+	// verifyTolerance is how far the logits of the engine's kernels and of the expression
+	// graph may lie apart: they sum in different orders.
+	verifyTolerance = 1e-4
+	// verifyChunk is an odd number of tokens, so that chunks straddle block borders.
+	verifyChunk = 7
+)
+
+// errDisagree is the verdict of a verification that found a difference.
+var errDisagree = errors.New("the passes disagree")
+
+func newVerify() *cobra.Command {
+	var (
+		path, prompt      string
+		tokens, blockSize int
+	)
+	cmd := &cobra.Command{
+		Use:   "verify",
+		Short: "Compare the engine's forward pass with an independent one, and hot with cold",
+		Long: `Run a prompt through the engine's kernels and through the same network written as a gorgonia
+expression graph without any cache, and print the largest difference between their logits.
+Then run it cold, from the cache, and in small chunks, and count the logits that differ in any
+bit: there must be none. The exit status is 1 where they disagree.`,
+		Example: `  tailor verify
+  tailor verify --model ~/models/gpt2 --prompt 'Alan Turing theorized that computers would one day become'`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if tokens < 1 {
+				return misuse(cmd, "--tokens %d: must be at least 1", tokens)
+			}
+			if blockSize < 1 || blockSize > 256 {
+				return misuse(cmd, "--block-size %d: must be 1 to 256", blockSize)
+			}
+			folder, err := openFolder(path)
+			if err != nil {
+				return err
+			}
+			cfg, err := loadConfig(folder)
+			if err != nil {
+				return err
+			}
+			tensors, err := folder.Tensors()
+			if err != nil {
+				return err
+			}
+			net, err := model.New(cfg, tensors)
+			if err != nil {
+				return err
+			}
+			oracle, err := graph.New(cfg, tensors)
+			if err != nil {
+				return err
+			}
+			tok, err := tokenizer.Load(folder.FS())
+			if err != nil {
+				return err
+			}
+			ids, err := tok.Encode(prompt, false)
+			if err != nil {
+				return err
+			}
+			if len(ids) == 0 || len(ids)+tokens > cfg.Context {
+				return misuse(cmd, "--prompt has %d tokens and --tokens asks for %d: want at least 1 and together at most the context of %d",
+					len(ids), tokens, cfg.Context)
+			}
+			v := &verification{net: net, tok: tok, out: cmd.OutOrStdout(), prompt: ids, tokens: tokens, blockSize: blockSize}
+			fmt.Fprintf(v.out, "model    %s: %d layers, %d heads, width %d, vocabulary %d\nprompt   %d tokens\n",
+				folder.Name(), cfg.Layers, cfg.Heads, cfg.Width, cfg.Vocab, len(ids))
+			return errors.Join(v.againstGraph(oracle), v.hotAgainstCold())
+		},
+	}
+	flags := cmd.Flags()
+	addModelFlag(cmd, &path)
+	flags.StringVar(&prompt, "prompt", "User: I would like to book a table for two people in San Jose tonight.\nAssistant:", "text to run")
+	flags.IntVar(&tokens, "tokens", 24, "tokens to generate greedily")
+	flags.IntVar(&blockSize, "block-size", 16, "tokens in a KV block, 1 to 256")
+	return cmd
+}
+
+type verification struct {
+	net       *model.Model
+	tok       *tokenizer.Tokenizer
+	out       io.Writer
+	prompt    []int32
+	tokens    int
+	blockSize int
+}
+
+// againstGraph compares the logits of every position of the prompt.
+func (v *verification) againstGraph(oracle *graph.Graph) error {
+	cfg := v.net.Config()
+	want, err := oracle.Logits(v.prompt)
+	if err != nil {
+		return err
+	}
+	ws := v.net.NewWorkspace(len(v.prompt), 1)
+	defer ws.Close()
+	got := ws.Forward([]model.Chunk{{
+		Tokens: v.prompt,
+		KV:     model.NewContiguousKV(cfg, v.blockSize, len(v.prompt)),
+		Logits: len(v.prompt),
+	}})
+	largest, at := 0.0, 0
+	for i := range want {
+		// Written so that a NaN counts as the largest difference there is.
+		if d := math.Abs(float64(got[i]) - float64(want[i])); !(d <= largest) {
+			largest, at = d, i
+		}
+	}
+	fmt.Fprintf(v.out, "graph    largest logit difference %.2g, at position %d, token %d (limit %.0g)\n",
+		largest, at/cfg.Vocab, at%cfg.Vocab, verifyTolerance)
+	if !(largest < verifyTolerance) {
+		return fmt.Errorf("%w: engine and graph by %g", errDisagree, largest)
+	}
+	return nil
+}
+
+// hotAgainstCold runs the prompt and its greedy continuation cold, again from the cache it
+// left behind, and cold in small chunks, and compares bits.
+func (v *verification) hotAgainstCold() error {
+	cache, err := v.newCache()
+	if err != nil {
+		return err
+	}
+	cold, err := v.generate(cache, len(v.prompt))
+	if err != nil {
+		return err
+	}
+	hot, err := v.generate(cache, len(v.prompt))
+	if err != nil {
+		return err
+	}
+	other, err := v.newCache()
+	if err != nil {
+		return err
+	}
+	chunked, err := v.generate(other, verifyChunk)
+	if err != nil {
+		return err
+	}
+	hotDiffers, chunkedDiffers := differingBits(cold.logits, hot.logits), differingBits(cold.logits, chunked.logits)
+	fmt.Fprintf(v.out, "hot      %d of %d prompt tokens from the cache: %d of %d logits differ in any bit\n",
+		hot.cached, len(v.prompt), hotDiffers, len(cold.logits))
+	fmt.Fprintf(v.out, "chunked  prefill in chunks of %d: %d of %d logits differ in any bit\n",
+		verifyChunk, chunkedDiffers, len(cold.logits))
+	fmt.Fprintf(v.out, "greedy   %q\n", v.tok.Decode(cold.tokens))
+	switch {
+	case cold.cached != 0 || chunked.cached != 0:
+		return fmt.Errorf("%w: an empty cache gave %d and %d tokens", errDisagree, cold.cached, chunked.cached)
+	case hot.cached == 0 && len(v.prompt)+v.tokens > v.blockSize:
+		return fmt.Errorf("%w: nothing was reused, so hot and cold were not compared", errDisagree)
+	case hotDiffers+chunkedDiffers > 0:
+		return fmt.Errorf("%w: %d logits between hot and cold, %d between chunked and whole", errDisagree, hotDiffers, chunkedDiffers)
+	}
+	return nil
+}
+
+func (v *verification) newCache() (*kvcache.Manager, error) {
+	cfg := v.net.Config()
+	return kvcache.New(kvcache.Config{
+		Blocks:    (len(v.prompt)+v.tokens)/v.blockSize + 2,
+		BlockSize: v.blockSize,
+		Layers:    cfg.Layers,
+		Heads:     cfg.Heads,
+		HeadDim:   cfg.HeadDim(),
+	})
+}
+
+// generation is a greedy continuation: its tokens and the logits each was taken from.
+type generation struct {
+	cached int
+	tokens []int32
+	logits []float32
+}
+
+// generate runs the prompt in chunks of at most chunk tokens, then decodes greedily.
+func (v *verification) generate(cache *kvcache.Manager, chunk int) (*generation, error) {
+	s, err := cache.Allocate("", v.prompt)
+	if err != nil {
+		return nil, err
+	}
+	defer cache.Free(s)
+	ws := v.net.NewWorkspace(len(v.prompt), 1)
+	defer ws.Close()
+	g := &generation{cached: s.Cached()}
+	for len(g.tokens) < v.tokens {
+		pending := s.Tokens()[s.Computed():]
+		run := pending[:min(chunk, len(pending))]
+		c := model.Chunk{Tokens: run, Start: s.Computed(), KV: s}
+		if len(run) == len(pending) {
+			c.Logits = 1
+		}
+		row := ws.Forward([]model.Chunk{c})
+		cache.Commit(s, len(run))
+		if c.Logits == 0 {
+			continue
+		}
+		g.logits = append(g.logits, row...)
+		next := argmax(row)
+		g.tokens = append(g.tokens, next)
+		if err := cache.Append(s, next); err != nil {
+			return nil, err
+		}
+	}
+	return g, cache.Check()
+}
+
+func argmax(row []float32) int32 {
+	best := 0
+	for i, x := range row {
+		if x > row[best] {
+			best = i
+		}
+	}
+	return int32(best)
+}
+
+// differingBits counts the positions at which two results are not the same bits.
+func differingBits(a, b []float32) int {
+	if len(a) != len(b) {
+		return max(len(a), len(b))
+	}
+	n := 0
+	for i := range a {
+		if math.Float32bits(a[i]) != math.Float32bits(b[i]) {
+			n++
+		}
+	}
+	return n
+}

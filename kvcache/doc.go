@@ -1,0 +1,26 @@
+// Package kvcache is the paged KV cache of one replica: the float storage, the allocator
+// of its blocks, and the radix tree of what is worth keeping, under one owner.
+//
+// # A sequence's life
+//
+//	Allocate  matches the longest cached prefix, locks it, evicts if short, takes blocks
+//	          for the rest, copies the common rows of a block the match ends in
+//	Append    makes room for one more token, in decode
+//	Commit    says that tokens have their keys and values; full blocks enter the tree
+//	Free      unlocks, and releases everything
+//
+// Draw a sequence's rows, with B = 4, after Allocate matched 6 tokens of 11:
+//
+//	row       0 1 2 3 | 4 5   6 7 | 8 9 10
+//	block     0         1           2
+//	held by   tree,     this sequence alone
+//	          sequences
+//	rows      shared    copied, to compute
+//	          [-- Cached() --)
+//
+// From then on the boundaries only move right: [0, Cached()) was reused, [0, Computed())
+// has keys and values, [0, Len()) has room. The full blocks of [0, Computed()) are in the
+// tree, locked; they are shared and never written again. All blocks after them belong to
+// this sequence alone. Rows from Computed() on hold whatever an earlier owner left there;
+// nobody reads them before Forward has written them.
+package kvcache

@@ -1,0 +1,166 @@
+//go:build amd64 && !purego
+
+package kernel
+
+//go:generate go -C gen run . -out ../vector_amd64.s -stubs ../vector_amd64.go -pkg kernel
+
+import "golang.org/x/sys/cpu"
+
+// best is the widest set of loops that this CPU and its system support.
+func best() *ops { return available()[0] }
+
+// available lists the sets that run here, the best first.
+func available() []*ops {
+	var sets []*ops
+	x := &cpu.X86
+	if x.HasAVX512F && x.HasAVX512VL && x.HasAVX512DQ && x.HasAVX512BW && x.HasBMI2 {
+		sets = append(sets, avx512())
+	}
+	if x.HasAVX2 && x.HasFMA && x.HasBMI2 {
+		sets = append(sets, avx2())
+	}
+	return append(sets, portable())
+}
+
+// The assembly's signatures; see vector_amd64.go. Distances are in floats.
+type (
+	panelFunc       func(k int, a *float32, lda int, b *float32, ldb int, start *float32, lds int, c *float32, ldc int)
+	scoresFunc      func(dim int, q *float32, ldq int, keys, next *float32, ldk int, n int, scale float32, out *float32, ldo int)
+	valuesFunc      func(n int, p *float32, ldp int, v, next *float32, ldv int, dst *float32, ldd int)
+	valuesPartFunc  func(n int, p *float32, ldp int, v *float32, ldv int, dst *float32, ldd int, cols int)
+	elementwiseFunc func(n int, x *float32)
+)
+
+// vector drives the loops of one vector instruction set over the shapes that ops
+// allows: it cuts them into the tiles that the assembly has, which never changes the
+// order within an element. Slices are indexed at their ends before their pointers are
+// taken, so that a wrong shape panics here instead of reading past memory there.
+type vector struct {
+	// panels[rows][lines of the panel]; a nil entry is cut into columns of one line.
+	panels [10][4]panelFunc
+	most   int // the most rows panels has
+	// scores[rows] and values[rows] for up to tileRows rows; whole values take
+	// wholeCols columns at a time, and oneCols for one row.
+	scores             [tileRows + 1]scoresFunc
+	values             [tileRows + 1]valuesFunc
+	valuesPart         [tileRows + 1]valuesPartFunc
+	wholeCols, oneCols int
+
+	softmax       func(n int, s *float32) float32
+	norm          func(n int, dst, x, gain, bias *float32, eps float32)
+	gelu, geluErf elementwiseFunc
+	add           func(n int, dst, src *float32)
+	scale         func(n int, x *float32, f float32)
+}
+
+func (v *vector) ops(name string) *ops {
+	return &ops{
+		name:   name,
+		panel:  v.runPanel,
+		scores: v.runScores,
+		values: v.runValues,
+		softmax: func(s []float32) float32 {
+			return v.softmax(len(s), &s[0])
+		},
+		norm: func(dst, x, gain, bias []float32, eps float32) {
+			n := len(x)
+			v.norm(n, &dst[:n][0], &x[0], &gain[:n][0], &bias[:n][0], eps)
+		},
+		gelu:    func(x []float32) { v.gelu(len(x), &x[0]) },
+		geluErf: func(x []float32) { v.geluErf(len(x), &x[0]) },
+		add:     func(dst, src []float32) { v.add(len(src), &dst[:len(src)][0], &src[0]) },
+		scale:   func(x []float32, f float32) { v.scale(len(x), &x[0], f) },
+	}
+}
+
+func (v *vector) runPanel(rows, k int, a []float32, lda int, b []float32, width int, start []float32, lds int, c []float32, ldc int) {
+	_, _, _, _ = a[(rows-1)*lda+k-1], b[k*width-1], start[(rows-1)*lds+width-1], c[(rows-1)*ldc+width-1]
+	for r := 0; r < rows; {
+		n := min(v.most, rows-r)
+		if left := rows - r; left > v.most && left < 2*v.most {
+			n = (left + 1) / 2 // two tiles of like size are faster than a full one and a rest
+		}
+		if f := v.panels[n][width/lanes]; f != nil {
+			f(k, &a[r*lda], lda, &b[0], width, &start[r*lds], lds, &c[r*ldc], ldc)
+		} else {
+			f := v.panels[n][1]
+			for j := 0; j < width; j += lanes {
+				f(k, &a[r*lda], lda, &b[j], width, &start[r*lds+j], lds, &c[r*ldc+j], ldc)
+			}
+		}
+		r += n
+	}
+}
+
+func (v *vector) runScores(rows, n, dim int, q []float32, ldq int, keys, next []float32, ldk int, scale float32, s []float32, lds int) {
+	last := (n - 1) / lanes * lanes
+	_, _, _, _ = q[(rows-1)*ldq+dim-1], keys[(dim-1)*ldk+n-1], next[0], s[(rows-1)*lds+last+lanes-1]
+	for t := 0; t < n; t += lanes {
+		ahead := &next[0]
+		if t < last {
+			ahead = &keys[t+lanes]
+		}
+		v.scores[rows](dim, &q[0], ldq, &keys[t], ahead, ldk, min(lanes, n-t), scale, &s[t], lds)
+	}
+}
+
+func (v *vector) runValues(rows, n, dim int, p []float32, ldp int, values, next []float32, dst []float32, ldd int) {
+	_, _, _ = p[(rows-1)*ldp+n-1], values[n*dim-1], dst[(rows-1)*ldd+dim-1]
+	cols := v.wholeCols
+	if rows == 1 {
+		cols = v.oneCols
+	}
+	if n > lanes {
+		next = values[lanes*dim:] // a large block is its own next
+	}
+	j := 0
+	for ; j+cols <= dim; j += cols {
+		v.values[rows](n, &p[0], ldp, &values[j], &next[j], dim, &dst[j], ldd)
+	}
+	for ; j < dim; j += lanes {
+		v.valuesPart[rows](n, &p[0], ldp, &values[j], dim, &dst[j], ldd, min(lanes, dim-j))
+	}
+}
+
+func avx512() *ops {
+	v := &vector{
+		panels: [10][4]panelFunc{
+			1: {1: panel1x16AVX512, 2: panel1x32AVX512, 3: panel1x48AVX512},
+			2: {1: panel2x16AVX512, 2: panel2x32AVX512, 3: panel2x48AVX512},
+			3: {1: panel3x16AVX512, 2: panel3x32AVX512, 3: panel3x48AVX512},
+			4: {1: panel4x16AVX512, 2: panel4x32AVX512, 3: panel4x48AVX512},
+			5: {1: panel5x16AVX512, 2: panel5x32AVX512, 3: panel5x48AVX512},
+			6: {1: panel6x16AVX512, 2: panel6x32AVX512, 3: panel6x48AVX512},
+			7: {1: panel7x16AVX512, 2: panel7x32AVX512, 3: panel7x48AVX512},
+			8: {1: panel8x16AVX512, 2: panel8x32AVX512, 3: panel8x48AVX512},
+			9: {1: panel9x16AVX512, 2: panel9x32AVX512, 3: panel9x48AVX512},
+		},
+		most:       9,
+		scores:     [...]scoresFunc{nil, scores1AVX512, scores2AVX512, scores3AVX512, scores4AVX512, scores5AVX512, scores6AVX512},
+		values:     [...]valuesFunc{nil, values1x64AVX512, values2x64AVX512, values3x64AVX512, values4x64AVX512, values5x64AVX512, values6x64AVX512},
+		valuesPart: [...]valuesPartFunc{nil, values1xAVX512, values2xAVX512, values3xAVX512, values4xAVX512, values5xAVX512, values6xAVX512},
+		wholeCols:  64, oneCols: 64,
+		softmax: softmaxAVX512, norm: normAVX512, gelu: geluAVX512, geluErf: geluErfAVX512, add: addAVX512, scale: scaleAVX512,
+	}
+	return v.ops("AVX-512")
+}
+
+func avx2() *ops {
+	v := &vector{
+		panels: [10][4]panelFunc{
+			1: {1: panel1x16AVX2, 3: panel1x48AVX2},
+			2: {1: panel2x16AVX2, 3: panel2x48AVX2},
+			3: {1: panel3x16AVX2},
+			4: {1: panel4x16AVX2},
+			5: {1: panel5x16AVX2},
+			6: {1: panel6x16AVX2},
+		},
+		most:       6,
+		scores:     [...]scoresFunc{nil, scores1AVX2, scores2AVX2, scores3AVX2, scores4AVX2, scores5AVX2, scores6AVX2},
+		values:     [...]valuesFunc{nil, values1x64AVX2, values2x16AVX2, values3x16AVX2, values4x16AVX2, values5x16AVX2, values6x16AVX2},
+		valuesPart: [...]valuesPartFunc{nil, values1xAVX2, values2xAVX2, values3xAVX2, values4xAVX2, values5xAVX2, values6xAVX2},
+		wholeCols:  16, oneCols: 64,
+		softmax: softmaxAVX2, norm: normAVX2, gelu: geluAVX2, geluErf: geluErfAVX2, add: addAVX2, scale: scaleAVX2,
+	}
+	return v.ops("AVX2")
+}

@@ -1,0 +1,30 @@
+// Package kernel holds the loops that the time goes into: matrix multiplication on
+// packed weights, attention that reads keys and values straight from their blocks,
+// layer norm, GELU and softmax, and the team of threads that runs them.
+//
+// # One order of summation
+//
+// Every output element is computed by one fixed sequence of rounded operations that
+// depends on the model and on the element's own row and position alone: not on how many
+// rows share the batch, where the row stands in it, how a prompt is cut into chunks,
+// which blocks hold the keys, how large the blocks are, or how many threads there are.
+// So a result taken from a cache has the same bits as one computed again. In detail:
+//
+//   - a product of a row with a weight column is one chain over k in ascending order
+//     that starts from the bias: acc = a[k]*w[k] + acc;
+//   - a score is one chain over the head dimension that starts from 0, then scaled;
+//   - the sum of a softmax has [lanes] partial sums, position t in lane t%lanes, each
+//     in ascending order, folded in halves: lane i takes lane i+8, then i+4, i+2, i+1;
+//   - a weighted value is one chain over the positions in ascending order from 0, and
+//     is divided by the softmax's sum at its end;
+//   - the mean and the variance of a layer norm have the softmax's lanes, over columns.
+//
+// # Twins
+//
+// Each loop exists as a scalar Go loop, which is its definition, and as vector assembly
+// for amd64 (AVX-512 and AVX2 with FMA) in the same order. The assembly fuses
+// multiplication and addition; the scalar loop rounds in between, on every
+// architecture, since an explicit conversion forbids the compiler to fuse. So the two
+// differ in last bits, while AVX-512 and AVX2 agree exactly. The build tag purego
+// leaves the assembly out.
+package kernel

@@ -1,0 +1,229 @@
+package main
+
+import (
+	. "github.com/mmcloughlin/avo/build"
+	. "github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// tileRows is the number of queries that share a pass over keys and values.
+const tileRows = 6
+
+// scores writes the loops of queries with up to 16 keys, which lie transposed: a line
+// holds one dimension of 16 positions.
+func (s set) scores() {
+	for rows := 1; rows <= tileRows; rows++ {
+		name := label("scores%d", rows)
+		s.begin(name, label("computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[i*ldk+t] for %d rows and t < n <= 16, and writes 16. It prefetches next, of the same shape as keys.", rows),
+			"func(dim int, q *float32, ldq int, keys *float32, next *float32, ldk int, n int, scale float32, out *float32, ldo int)")
+		k := s.mask(load64("n"))
+		dim := load64("dim")
+		q := newRows(load64("q"), loadBytes("ldq"), rows)
+		keys, next, ldk := load64("keys"), load64("next"), loadBytes("ldk")
+		var acc []line
+		for range rows {
+			l := s.line()
+			s.zero(l)
+			acc = append(acc, l)
+		}
+		kv, qv := s.line(), s.reg()
+		loop := name + "_loop" + s.name
+		Label(loop)
+		s.loadPart(Mem{Base: keys}, k, kv)
+		PREFETCHT0(Mem{Base: next})
+		for r := range acc {
+			VBROADCASTSS(q.at(r), qv)
+			for i := range kv {
+				VFMADD231PS(kv[i], qv, acc[r][i])
+			}
+		}
+		q.advance(4)
+		ADDQ(ldk, keys)
+		ADDQ(ldk, next)
+		DECQ(dim)
+		JNZ(ref(loop))
+		out, ldo := load64("out"), loadBytes("ldo")
+		f := s.broadcast("scale")
+		for _, l := range acc {
+			for _, r := range l {
+				VMULPS(f, r, r)
+			}
+			s.store(l, Mem{Base: out})
+			ADDQ(ldo, out)
+		}
+		end()
+	}
+}
+
+// values writes the loops that weigh values: 64 columns at a time where there are as
+// many, and up to 16 for the rest.
+func (s set) values() {
+	for rows := 1; rows <= tileRows; rows++ {
+		s.valuesPart(rows)
+		if s.regs == 1 || rows == 1 {
+			s.valuesWhole(rows, 4)
+		} else {
+			s.valuesWhole(rows, 1)
+		}
+	}
+}
+
+func (s set) valuesWhole(rows, lines int) {
+	name := label("values%dx%d", rows, 16*lines)
+	s.begin(name, label("continues dst[r*ldd+j] += p[r*ldp+t]*v[t*ldv+j] over t < n for %d rows and %d columns. It prefetches next, of the same shape as v.", rows, 16*lines),
+		"func(n int, p *float32, ldp int, v *float32, next *float32, ldv int, dst *float32, ldd int)")
+	dst, ldd := load64("dst"), loadBytes("ldd")
+	out := newRows(dst, ldd, rows)
+	acc := make([][]line, rows)
+	for r := range acc {
+		for j := range lines {
+			l := s.line()
+			s.load(out.at(r).Offset(64*j), l)
+			acc[r] = append(acc[r], l)
+		}
+	}
+	s.valuesLoop(name, rows, acc, nil)
+	for r := range acc {
+		for j, l := range acc[r] {
+			s.store(l, out.at(r).Offset(64*j))
+		}
+	}
+	end()
+}
+
+func (s set) valuesPart(rows int) {
+	name := label("values%dx", rows)
+	s.begin(name, "is the same for cols <= 16 columns.",
+		"func(n int, p *float32, ldp int, v *float32, ldv int, dst *float32, ldd int, cols int)")
+	k := s.mask(load64("cols"))
+	dst, ldd := load64("dst"), loadBytes("ldd")
+	out := newRows(dst, ldd, rows)
+	acc := make([][]line, rows)
+	for r := range acc {
+		l := s.line()
+		s.loadPart(out.at(r), k, l)
+		acc[r] = []line{l}
+	}
+	s.valuesLoop(name, rows, acc, &k)
+	for r := range acc {
+		s.storePart(acc[r][0], k, out.at(r))
+	}
+	end()
+}
+
+func (s set) valuesLoop(name string, rows int, acc [][]line, k *mask) {
+	n := load64("n")
+	p := newRows(load64("p"), loadBytes("ldp"), rows)
+	v, ldv := load64("v"), loadBytes("ldv")
+	var next reg.GPVirtual
+	if k == nil {
+		next = load64("next")
+	}
+	loop := name + "_loop" + s.name
+	pv := s.reg()
+	Label(loop)
+	if k == nil && rows == 1 {
+		VBROADCASTSS(p.at(0), pv)
+		for j, l := range acc[0] {
+			for i := range l {
+				VFMADD231PS(s.at(Mem{Base: v, Disp: 64 * j}, i), pv, l[i])
+			}
+		}
+	} else if k != nil {
+		// One register of values at a time: with a mask there is no room for more.
+		vv := s.reg()
+		for j := range acc[0] {
+			for i := range s.regs {
+				s.loadPartRegister(Mem{Base: v, Disp: 64 * j}, *k, i, vv)
+				for r := range acc {
+					VBROADCASTSS(p.at(r), pv)
+					VFMADD231PS(vv, pv, acc[r][j][i])
+				}
+			}
+		}
+	} else {
+		var lines []line
+		for j := range acc[0] {
+			l := s.line()
+			s.load(Mem{Base: v, Disp: 64 * j}, l)
+			lines = append(lines, l)
+		}
+		for r := range acc {
+			VBROADCASTSS(p.at(r), pv)
+			for j, l := range lines {
+				for i := range l {
+					VFMADD231PS(l[i], pv, acc[r][j][i])
+				}
+			}
+		}
+	}
+	if k == nil {
+		for j := range acc[0] {
+			PREFETCHT0(Mem{Base: next, Disp: 64 * j})
+		}
+		ADDQ(ldv, next)
+	}
+	p.advance(4)
+	ADDQ(ldv, v)
+	DECQ(n)
+	JNZ(ref(loop))
+}
+
+// softmax writes the loop that turns scores into weights.
+func (s set) softmax(c *constants) {
+	s.begin("softmax", "replaces s[:n] by exp(s - max(s)) and returns the sum, n >= 1.", "func(n int, s *float32) float32")
+	n, p := load64("n"), load64("s")
+	count, at := GP64(), GP64()
+	MOVQ(n, count)
+	MOVQ(p, at)
+	low := s.line()
+	for i, r := range low {
+		VMOVUPS(s.at(c.at("minusInf"), i), r)
+	}
+	top := s.line()
+	for i := range top {
+		VMOVAPS(low[i], top[i])
+	}
+	s.lines("softmaxTop", count, []reg.GPVirtual{at}, func(k *mask) {
+		x := s.line()
+		switch {
+		case k == nil:
+			s.load(Mem{Base: at}, x)
+		case s.regs == 1:
+			VMOVAPS(low[0], x[0])
+			VMOVUPS(Mem{Base: at}, k.k, x[0])
+		default:
+			s.loadPart(Mem{Base: at}, *k, x)
+			for i := range x {
+				VBLENDVPS(k.vec[i], x[i], low[i], x[i])
+			}
+		}
+		for i := range x {
+			VMAXPS(x[i], top[i], top[i])
+		}
+	})
+	m := s.fold(top, maxPS)
+	most := s.reg()
+	VBROADCASTSS(m.AsX(), most)
+	sum := s.line()
+	s.zero(sum)
+	e := s.newExp(c)
+	s.lines("softmaxExp", n, []reg.GPVirtual{p}, func(k *mask) {
+		x := s.line()
+		s.get(Mem{Base: p}, k, x)
+		for _, r := range x {
+			VSUBPS(most, r, r)
+			e.emit(r)
+		}
+		if k != nil {
+			s.clearRest(*k, x)
+		}
+		s.put(x, k, Mem{Base: p})
+		for i, r := range x {
+			VADDPS(r, sum[i], sum[i])
+		}
+	})
+	total := s.fold(sum, addPS)
+	Store(total.AsX(), ReturnIndex(0))
+	end()
+}

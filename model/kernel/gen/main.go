@@ -1,0 +1,40 @@
+// Command gen writes the vector assembly of package kernel for amd64: every loop once
+// for AVX-512 and once for AVX2 with FMA, from one description, so that both compute
+// the same bits. Run it with go generate in model/kernel. It is a module of its own, so
+// that the assembler library burdens nobody who only builds Tailor.
+package main
+
+import (
+	"github.com/mmcloughlin/avo/build"
+)
+
+func main() {
+	build.ConstraintExpr("amd64,!purego")
+	c := newConstants()
+	for _, s := range []set{avx512, avx2} {
+		s.panels()
+		s.scores()
+		s.values()
+		s.softmax(c)
+		s.norm()
+		s.gelu(c)
+		s.geluErf(c)
+		s.add()
+		s.scale()
+	}
+	relax()
+	build.Generate()
+}
+
+// relax tells the processor that this is a spin, for some 50 to 150 nanoseconds.
+func relax() {
+	build.TEXT("relax", build.NOSPLIT, "func()")
+	build.Doc("relax pauses for a moment inside a spin.")
+	n := build.GP64()
+	build.MOVQ(imm(4), n)
+	build.Label("relax_loop")
+	build.PAUSE()
+	build.DECQ(n)
+	build.JNZ(ref("relax_loop"))
+	build.RET()
+}

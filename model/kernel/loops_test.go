@@ -1,0 +1,208 @@
+package kernel
+
+import (
+	"fmt"
+	"math"
+	"testing"
+)
+
+// TestPanel compares random shapes with the oracle's bits.
+func TestPanel(t *testing.T) {
+	forEach(t, func(t *testing.T, o *ops, want oracle) {
+		r := newRand(t)
+		for range 120 {
+			rows, k, width := 1+r.IntN(30), 1+r.IntN(60), lanes*(1+r.IntN(3))
+			lda, ldc, lds := k+r.IntN(9), width+r.IntN(9), 0
+			if r.IntN(2) == 0 {
+				lds = width + r.IntN(9)
+			}
+			a, b := newGuarded(r, rows*lda, 1), newGuarded(r, k*width, 1)
+			start, c := newGuarded(r, rows*max(lds, width), 1), newGuarded(r, rows*ldc, 1)
+			expected := append([]float32(nil), c.floats()...)
+			want.panel(rows, k, a.floats(), lda, b.floats(), width, start.floats(), lds, expected, ldc)
+			o.panel(rows, k, a.floats(), lda, b.floats(), width, start.floats(), lds, c.floats(), ldc)
+			what := fmt.Sprintf("%d rows, k %d, width %d, strides %d %d %d", rows, k, width, lda, lds, ldc)
+			sameBits(t, what, c.floats(), expected)
+			c.check(t, what)
+		}
+	})
+}
+
+// TestScores compares with the oracle's bits; keys end where the block ends, so a read
+// past it would be seen as NaN, and scores may write whole lines only.
+func TestScores(t *testing.T) {
+	forEach(t, func(t *testing.T, o *ops, want oracle) {
+		r := newRand(t)
+		for range 200 {
+			rows, n, dim := 1+r.IntN(tileRows), 1+r.IntN(70), 1+r.IntN(70)
+			ldk, ldq, lds := n+r.IntN(5), dim+r.IntN(9), (n+lanes-1)/lanes*lanes+r.IntN(9)
+			q, keys, s := newGuarded(r, rows*ldq, 1), newGuarded(r, dim*ldk, 1), newGuarded(r, rows*lds, 1)
+			expected := append([]float32(nil), s.floats()...)
+			want.scores(rows, n, dim, q.floats(), ldq, keys.floats(), ldk, 0.3, expected, lds)
+			o.scores(rows, n, dim, q.floats(), ldq, keys.floats(), keys.floats(), ldk, 0.3, s.floats(), lds)
+			what := fmt.Sprintf("%d rows, %d keys of %d, strides %d %d %d", rows, n, dim, ldq, ldk, lds)
+			for i := range rows {
+				sameBits(t, what, s.floats()[i*lds:][:n], expected[i*lds:][:n])
+			}
+			s.check(t, what)
+		}
+	})
+}
+
+func TestValues(t *testing.T) {
+	forEach(t, func(t *testing.T, o *ops, want oracle) {
+		r := newRand(t)
+		for range 200 {
+			rows, n, dim := 1+r.IntN(tileRows), 1+r.IntN(30), 1+r.IntN(150)
+			ldp, ldd := n+r.IntN(9), dim+r.IntN(9)
+			p, v, dst := newGuarded(r, rows*ldp, 1), newGuarded(r, n*dim, 1), newGuarded(r, rows*ldd, 1)
+			expected := append([]float32(nil), dst.floats()...)
+			want.values(rows, n, dim, p.floats(), ldp, v.floats(), expected, ldd)
+			o.values(rows, n, dim, p.floats(), ldp, v.floats(), v.floats(), dst.floats(), ldd)
+			what := fmt.Sprintf("%d rows, %d values of %d, strides %d %d", rows, n, dim, ldp, ldd)
+			sameBits(t, what, dst.floats(), expected)
+			dst.check(t, what)
+		}
+	})
+}
+
+func TestSoftmax(t *testing.T) {
+	forEach(t, func(t *testing.T, o *ops, want oracle) {
+		r := newRand(t)
+		for n := 1; n < 200; n++ {
+			s := newGuarded(r, n, math.Exp2(float64(r.IntN(12)-4)))
+			if n > 3 {
+				s.floats()[n/2] = float32(math.Inf(-1))
+			}
+			expected := append([]float32(nil), s.floats()...)
+			wantSum := want.softmax(expected)
+			sum := o.softmax(s.floats())
+			what := fmt.Sprintf("softmax of %d", n)
+			sameBits(t, what, s.floats(), expected)
+			sameBits(t, what+", sum", []float32{sum}, []float32{wantSum})
+			s.check(t, what)
+		}
+		bad := []float32{1, 2, float32(math.NaN()), 3}
+		if sum := o.softmax(bad); sum == sum {
+			t.Errorf("a NaN among the scores is lost: sum %g", sum)
+		}
+	})
+}
+
+func TestNorm(t *testing.T) {
+	forEach(t, func(t *testing.T, o *ops, want oracle) {
+		r := newRand(t)
+		for n := 1; n < 200; n++ {
+			x, gain, bias, dst := newGuarded(r, n, 3), newGuarded(r, n, 1), newGuarded(r, n, 1), newGuarded(r, n, 1)
+			expected := make([]float32, n)
+			want.norm(expected, x.floats(), gain.floats(), bias.floats(), 1e-5)
+			o.norm(dst.floats(), x.floats(), gain.floats(), bias.floats(), 1e-5)
+			what := fmt.Sprintf("norm of %d", n)
+			sameBits(t, what, dst.floats(), expected)
+			dst.check(t, what)
+			sameBits(t, what+", source", x.all, x.before)
+		}
+	})
+}
+
+// specials are arguments at the edges of the elementwise functions.
+var specials = []float32{0, float32(math.Copysign(0, -1)), 1e-45, -1e-45, 1e-30, -1e-30, 1, -1, 5, -5, 9, -9, 13, -13,
+	15.9, -15.9, 16.1, -16.1, 88, -88, 1e20, -1e20, math.MaxFloat32, -math.MaxFloat32,
+	float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN())}
+
+func TestGELU(t *testing.T) {
+	forEach(t, func(t *testing.T, o *ops, want oracle) {
+		r := newRand(t)
+		for n := 1; n < 150; n++ {
+			for _, f := range []struct {
+				name      string
+				got, want func([]float32)
+			}{{"gelu", o.gelu, want.gelu}, {"geluErf", o.geluErf, want.geluErf}} {
+				x := newGuarded(r, n, 3)
+				if n > len(specials) {
+					copy(x.floats(), specials)
+				}
+				expected := append([]float32(nil), x.floats()...)
+				f.want(expected)
+				f.got(x.floats())
+				what := fmt.Sprintf("%s of %d", f.name, n)
+				sameBits(t, what, x.floats(), expected)
+				x.check(t, what)
+			}
+		}
+	})
+}
+
+func TestAddAndScale(t *testing.T) {
+	forEach(t, func(t *testing.T, o *ops, _ oracle) {
+		r := newRand(t)
+		for n := 1; n < 70; n++ {
+			x, y := newGuarded(r, n, 1), newGuarded(r, n, 1)
+			expected := make([]float32, n)
+			for i := range expected {
+				expected[i] = (x.floats()[i] + y.floats()[i]) * 0.7
+			}
+			o.add(x.floats(), y.floats())
+			o.scale(x.floats(), 0.7)
+			sameBits(t, fmt.Sprint(n), x.floats(), expected)
+			x.check(t, fmt.Sprint(n))
+		}
+	})
+}
+
+// ulps is the distance of got from the exact value in units of its last place.
+func ulps(got float32, exact float64) float64 {
+	_, e := math.Frexp(exact)
+	return math.Abs(float64(got)-exact) / math.Ldexp(1, max(e, -125)-24)
+}
+
+// TestAccuracy bounds the elementwise functions' distance from package math.
+func TestAccuracy(t *testing.T) {
+	gelu := func(x float64) float64 { return x / (1 + math.Exp(-2*math.Sqrt(2/math.Pi)*(x+0.044715*x*x*x))) }
+	geluErf := func(x float64) float64 { return x / 2 * math.Erfc(-x/math.Sqrt2) }
+	forEach(t, func(t *testing.T, o *ops, _ oracle) {
+		var worstExp, worstGELU, worstErf float64
+		const step = 16
+		for i := -8800; i < 0; i++ {
+			// A softmax of 0 and x shows exp(x).
+			x := float32(i)/100 + 0.0037
+			s := []float32{0, x}
+			o.softmax(s)
+			if exact := math.Exp(float64(x)); x > expLow {
+				worstExp = max(worstExp, ulps(s[1], exact))
+			} else if s[1] != 0 {
+				t.Errorf("exp(%g) = %g", x, s[1])
+			}
+		}
+		x, y, z := make([]float32, step), make([]float32, step), make([]float32, step)
+		for i := -10000; i < 10000; i += step {
+			for j := range x {
+				x[j] = float32(i+j)/1000 + 0.00037
+			}
+			copy(y, x)
+			copy(z, x)
+			o.gelu(y)
+			o.geluErf(z)
+			for j, v := range x {
+				// Where x is negative, GELU falls like exp(-x^2/2), and an error in x^2
+				// of half a unit is x^2/2 units of the result.
+				room := 1 + float64(v*v)
+				worstGELU = max(worstGELU, ulps(y[j], gelu(float64(v)))/room)
+				worstErf = max(worstErf, ulps(z[j], geluErf(float64(v)))/room)
+			}
+		}
+		t.Logf("exp %.2f, gelu %.2f, geluErf %.2f units in the last place", worstExp, worstGELU, worstErf)
+		if worstExp > 1 || worstGELU > 2 || worstErf > 5 {
+			t.Errorf("exp %.2f, gelu %.2f, geluErf %.2f units in the last place", worstExp, worstGELU, worstErf)
+		}
+		edges := []float32{float32(math.Inf(1)), float32(math.Inf(-1)), -1e30, 1e30}
+		e := append([]float32(nil), edges...)
+		o.gelu(edges)
+		o.geluErf(e)
+		for _, f := range [][]float32{edges, e} {
+			if !math.IsInf(float64(f[0]), 1) || math.Abs(float64(f[1])) > 1e-37 || math.Abs(float64(f[2])) > 1e-37 || f[3] != 1e30 {
+				t.Errorf("at infinities and +-1e30: %g", f)
+			}
+		}
+	})
+}

@@ -1,0 +1,5 @@
+//go:build unix && !linux
+
+package kernel
+
+func adviseHuge([]byte) {}

@@ -1,0 +1,57 @@
+package kernel
+
+// ops are the innermost loops of one instruction set. Slices are at least as long as
+// the shapes demand; a loop never reads or writes past those shapes, except that
+// scores may write up to [lanes] values a row. None of them allocates.
+type ops struct {
+	name string
+
+	// panel multiplies rows of a with one panel of weights over k steps:
+	//
+	//	c[r*ldc+j] = start[r*lds+j] + sum over i of a[r*lda+i] * b[i*width+j]
+	//
+	// for r < rows, j < width, one chain from start on, i ascending. start may be c
+	// itself, which continues a chain; lds 0 starts every row alike. width is 16, 32
+	// or 48.
+	panel func(rows, k int, a []float32, lda int, b []float32, width int, start []float32, lds int, c []float32, ldc int)
+
+	// scores computes s[r*lds+t] = scale * sum over d of q[r*ldq+d] * keys[d*ldk+t]
+	// for r < rows, t < n, d < dim ascending, starting from 0. next, as long as keys, is
+	// what is wanted after it, to prefetch.
+	scores func(rows, n, dim int, q []float32, ldq int, keys, next []float32, ldk int, scale float32, s []float32, lds int)
+
+	// softmax replaces s by exp(s - max(s)) and returns the sum, in lanes.
+	softmax func(s []float32) float32
+
+	// values continues dst[r*ldd+d] = dst[r*ldd+d] + sum over t of p[r*ldp+t] *
+	// v[t*dim+d] for r < rows, d < dim, t < n ascending. next, as long as v, is what is
+	// wanted after it, to prefetch.
+	values func(rows, n, dim int, p []float32, ldp int, v, next []float32, dst []float32, ldd int)
+
+	// norm computes dst = (x - mean) / sqrt(variance + eps) * gain + bias of one row.
+	norm func(dst, x, gain, bias []float32, eps float32)
+
+	gelu    func(x []float32)            // x[i] = x[i] * Phi(x[i]) by the tanh formula
+	geluErf func(x []float32)            // x[i] = x[i] * Phi(x[i])
+	add     func(dst, src []float32)     // dst[i] = dst[i] + src[i]
+	scale   func(x []float32, f float32) // x[i] = x[i] * f
+}
+
+// lanes is the number of partial sums of a reduction: the floats of a 64-byte vector.
+const lanes = 16
+
+// portable is the set of scalar loops that define what all others compute.
+func portable() *ops {
+	return &ops{
+		name:    "portable",
+		panel:   panelScalar,
+		scores:  scoresScalar,
+		softmax: softmaxScalar,
+		values:  valuesScalar,
+		norm:    normScalar,
+		gelu:    geluScalar,
+		geluErf: geluErfScalar,
+		add:     addScalar,
+		scale:   scaleScalar,
+	}
+}

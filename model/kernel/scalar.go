@@ -1,0 +1,105 @@
+package kernel
+
+import "math"
+
+// panelScalar runs eight columns at a time, which are eight independent chains.
+func panelScalar(rows, k int, a []float32, lda int, b []float32, width int, start []float32, lds int, c []float32, ldc int) {
+	for r := range rows {
+		ar := a[r*lda:][:k]
+		for j := 0; j < width; j += 8 {
+			s := (*[8]float32)(start[r*lds+j:])
+			c0, c1, c2, c3, c4, c5, c6, c7 := s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7]
+			for i, av := range ar {
+				w := (*[8]float32)(b[i*width+j:])
+				c0 = float32(av*w[0]) + c0
+				c1 = float32(av*w[1]) + c1
+				c2 = float32(av*w[2]) + c2
+				c3 = float32(av*w[3]) + c3
+				c4 = float32(av*w[4]) + c4
+				c5 = float32(av*w[5]) + c5
+				c6 = float32(av*w[6]) + c6
+				c7 = float32(av*w[7]) + c7
+			}
+			*(*[8]float32)(c[r*ldc+j:]) = [8]float32{c0, c1, c2, c3, c4, c5, c6, c7}
+		}
+	}
+}
+
+func scoresScalar(rows, n, dim int, q []float32, ldq int, keys, _ []float32, ldk int, scale float32, s []float32, lds int) {
+	for r := range rows {
+		sr := s[r*lds:][:n]
+		clear(sr)
+		for d, qv := range q[r*ldq:][:dim] {
+			for t, kv := range keys[d*ldk:][:n] {
+				sr[t] = float32(qv*kv) + sr[t]
+			}
+		}
+		scaleScalar(sr, scale)
+	}
+}
+
+func softmaxScalar(s []float32) float32 {
+	top := float32(math.Inf(-1))
+	for _, v := range s {
+		top = max(top, v)
+	}
+	var sums [lanes]float32
+	for t, v := range s {
+		s[t] = expScalar(v - top)
+		sums[t%lanes] += s[t]
+	}
+	return fold(&sums)
+}
+
+func valuesScalar(rows, n, dim int, p []float32, ldp int, v, _ []float32, dst []float32, ldd int) {
+	for r := range rows {
+		row := dst[r*ldd:][:dim]
+		for t, pv := range p[r*ldp:][:n] {
+			for d, vv := range v[t*dim:][:dim] {
+				row[d] = float32(pv*vv) + row[d]
+			}
+		}
+	}
+}
+
+// normScalar takes the mean first and the variance of the differences in a second
+// pass: one pass over squares would cancel where the mean is large.
+func normScalar(dst, x, gain, bias []float32, eps float32) {
+	width := float32(len(x))
+	var sums [lanes]float32
+	for j, v := range x {
+		sums[j%lanes] += v
+	}
+	mean := fold(&sums) / width
+	sums = [lanes]float32{}
+	for j, v := range x {
+		d := v - mean
+		sums[j%lanes] = float32(d*d) + sums[j%lanes]
+	}
+	inv := 1 / float32(math.Sqrt(float64(fold(&sums)/width+eps)))
+	for j, v := range x {
+		dst[j] = float32(float32((v-mean)*inv)*gain[j]) + bias[j]
+	}
+}
+
+func addScalar(dst, src []float32) {
+	for i, v := range src {
+		dst[i] += v
+	}
+}
+
+func scaleScalar(x []float32, f float32) {
+	for i := range x {
+		x[i] *= f
+	}
+}
+
+// fold adds the lanes in halves, the order in which vector registers fold.
+func fold(l *[lanes]float32) float32 {
+	for h := lanes / 2; h > 0; h /= 2 {
+		for i := range h {
+			l[i] += l[i+h]
+		}
+	}
+	return l[0]
+}

@@ -1,0 +1,186 @@
+package kernel
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+)
+
+// Team is a number of threads that share out the units of one kernel at a time.
+//
+//   - One goroutine calls a Team's methods; it works as thread 0, the others are
+//     goroutines of the team. With one thread everything runs inline.
+//   - tickets holds limit<<32 | next: the number of units of the current run and the
+//     next one to take. A unit is taken by a successful compare-and-swap, and only then
+//     is task read: the run cannot end, nor another begin, before that unit is done.
+//   - Threads take units one by one, so a thread that is late, or not scheduled at all,
+//     delays a run by one unit at most: the others do its share.
+//   - A thread without work spins briefly, then parks. Spinning alone would starve the
+//     machine's other processes and be starved by them; parking alone costs several
+//     microseconds a run.
+type Team struct {
+	ops     *ops
+	context int
+	tickets atomic.Uint64
+	task    Task
+	done    atomic.Int64  // units of the current run that are finished
+	waiting atomic.Bool   // the caller is parked, or about to, until the run is done
+	wake    chan struct{} // capacity 1: tells the parked caller
+	helpers []*helper
+	closed  atomic.Bool
+	ended   sync.WaitGroup
+	scratch []*scratch // one per thread
+
+	matmul matmul
+	attend attend
+	store  store
+	norm   norm
+}
+
+// Task is work in units that may run in any order and at the same time. thread says
+// which of the team's threads runs the unit.
+type Task interface {
+	Unit(thread, unit int)
+}
+
+type helper struct {
+	parked atomic.Bool
+	wake   chan struct{} // capacity 1
+}
+
+// scratch is one thread's own memory.
+type scratch struct {
+	scores []float32 // [tileRows][scoreStride]
+	tile   []float32 // [outputRows][panelWidth], results of a panel wider than the output
+}
+
+// spins is how long a thread looks for work before it parks, in turns of relax: some
+// 20 microseconds, longer than the gaps between the kernels of one layer.
+const spins = 250
+
+// NewTeam starts a team whose attention reaches up to context positions, with the best
+// instruction set of this CPU. Close ends it.
+func NewTeam(threads, context int) *Team { return newTeam(threads, context, best()) }
+
+func newTeam(threads, context int, o *ops) *Team {
+	if threads < 1 || context < 1 {
+		panic(fmt.Sprintf("kernel: team of %d threads with context %d", threads, context))
+	}
+	t := &Team{ops: o, context: context, wake: make(chan struct{}, 1)}
+	for range threads {
+		t.scratch = append(t.scratch, &scratch{
+			scores: make([]float32, tileRows*scoreStride(context)),
+			tile:   make([]float32, outputRows*panelWidth),
+		})
+	}
+	for i := 1; i < threads; i++ {
+		h := &helper{wake: make(chan struct{}, 1)}
+		t.helpers = append(t.helpers, h)
+		t.ended.Add(1)
+		go t.help(i, h)
+	}
+	return t
+}
+
+// Close ends the team's goroutines and waits for them. The team must be idle.
+func (t *Team) Close() {
+	t.closed.Store(true)
+	for _, h := range t.helpers {
+		h.unpark()
+	}
+	t.ended.Wait()
+}
+
+// Threads is the number of threads, the caller's included.
+func (t *Team) Threads() int { return len(t.scratch) }
+
+// Instructions names the instruction set the team's loops use.
+func (t *Team) Instructions() string { return t.ops.name }
+
+// Run does units 0 to units-1 of task and returns when all are done.
+func (t *Team) Run(units int, task Task) {
+	if len(t.helpers) == 0 || units <= 1 {
+		for i := range units {
+			task.Unit(0, i)
+		}
+		return
+	}
+	t.task = task
+	t.done.Store(0)
+	t.tickets.Store(uint64(units) << 32)
+	for _, h := range t.helpers[:min(len(t.helpers), units-1)] {
+		h.unpark()
+	}
+	for t.take(0) {
+	}
+	t.wait(int64(units))
+}
+
+// take runs one unit of the current run, if one is left.
+func (t *Team) take(thread int) bool {
+	for {
+		word := t.tickets.Load()
+		next, limit := word&(1<<32-1), word>>32
+		if next >= limit {
+			return false
+		}
+		if !t.tickets.CompareAndSwap(word, word+1) {
+			continue
+		}
+		t.task.Unit(thread, int(next))
+		if t.done.Add(1) == int64(limit) && t.waiting.CompareAndSwap(true, false) {
+			t.wake <- struct{}{}
+		}
+		return true
+	}
+}
+
+// wait returns when all units of the run are done. A helper that finished the run
+// before may still be about to look at waiting, so a wake-up may come early: hence the
+// loop.
+func (t *Team) wait(units int64) {
+	for spin := 0; t.done.Load() < units; spin++ {
+		if spin < spins {
+			relax()
+			continue
+		}
+		t.waiting.Store(true)
+		if t.done.Load() == units && t.waiting.CompareAndSwap(true, false) {
+			return
+		}
+		<-t.wake
+	}
+}
+
+// help is the life of a helper.
+func (t *Team) help(thread int, h *helper) {
+	defer t.ended.Done()
+	for spin := 0; !t.closed.Load(); spin++ {
+		switch {
+		case t.take(thread):
+			spin = 0
+		case spin < spins:
+			relax()
+		default:
+			h.park(t)
+			spin = 0
+		}
+	}
+}
+
+// park blocks until the next run. The run is looked for once more after parked is set:
+// whoever starts one either sees parked, or is seen here.
+func (h *helper) park(t *Team) {
+	h.parked.Store(true)
+	word := t.tickets.Load()
+	if (word&(1<<32-1) < word>>32 || t.closed.Load()) && h.parked.CompareAndSwap(true, false) {
+		return
+	}
+	<-h.wake
+}
+
+func (h *helper) unpark() {
+	if h.parked.Load() && h.parked.CompareAndSwap(true, false) {
+		h.wake <- struct{}{}
+	}
+}

@@ -1,0 +1,106 @@
+package radixattn
+
+import (
+	"slices"
+
+	"tailor/paging"
+)
+
+// node covers the token positions [start, end()) of its path. It takes 96 bytes, so that
+// short sequences do not pay more for their node than for their tokens.
+type node struct {
+	parent *node     // nil: a root
+	kids   *children // nil: a leaf
+	tokens []int32   // the run of tokens covered; empty only in a root
+	blocks []paging.BlockID
+
+	older, newer *node // neighbours in the order of eviction; nil while locked
+	start        int32
+	locks        int32 // locks that end at this node or below
+}
+
+func (n *node) end() int     { return int(n.start) + len(n.tokens) }
+func (n *node) isRoot() bool { return n.parent == nil }
+
+// first is the number, within its path, of the first block the node may own: the block
+// that position start falls into. It owns blocks first, first+1, ... whose last row is
+// before end().
+func (n *node) first(blockSize int) int { return int(n.start) / blockSize }
+
+// child returns the child whose first token is token, or nil.
+func (n *node) child(token int32) *node {
+	if n.kids == nil {
+		return nil
+	}
+	if i := n.kids.find(token); i >= 0 {
+		return n.kids.edges[i].child
+	}
+	return nil
+}
+
+// anyChild returns one child of a node that has some: the same until the children change.
+func (n *node) anyChild() *node { return n.kids.edges[0].child }
+
+// onlyChild returns the child of a node that has exactly one, or nil.
+func (n *node) onlyChild() *node {
+	if n.kids == nil || len(n.kids.edges) != 1 {
+		return nil
+	}
+	return n.kids.edges[0].child
+}
+
+// attach makes c a child of n.
+func (n *node) attach(c *node) {
+	if n.kids == nil {
+		n.kids = &children{}
+	}
+	n.kids.add(c)
+	c.parent = n
+}
+
+// unlink takes c from the children of n; c still knows its parent.
+func (n *node) unlink(c *node) {
+	n.kids.remove(c.tokens[0])
+	if len(n.kids.edges) == 0 {
+		n.kids = nil
+	}
+}
+
+// split cuts n in two after k of its tokens, 0 < k < len(tokens), and returns the new
+// upper half. The lower half stays the same object, because the locks that end at n end
+// at its last token. A block that spans the cut goes with the lower half. Both halves
+// copy their tokens: halves that shared an array would keep all of it alive when one of
+// them is evicted.
+//
+// The upper half takes over the lock count, and the place just behind the lower half in
+// the order of eviction: as before, the lower tokens go first and nothing comes between.
+func (t *Tree) split(n *node, k int) *node {
+	upper := &node{parent: n.parent, start: n.start, locks: n.locks, tokens: slices.Clone(n.tokens[:k])}
+	n.parent.kids.replace(upper)
+
+	n.start += int32(k)
+	n.tokens = slices.Clone(n.tokens[k:])
+	if owned := n.first(t.blockSize) - upper.first(t.blockSize); owned > 0 {
+		upper.blocks = slices.Clone(n.blocks[:owned])
+		n.blocks = slices.Clone(n.blocks[owned:])
+	}
+	upper.attach(n)
+
+	if n.locks == 0 {
+		t.lru.insertNewer(upper, n)
+	}
+	t.nodes++
+	return upper
+}
+
+// join undoes a split: n takes over the tokens and blocks of its parent, whose only child
+// it is, and the parent goes. No lock may end at the parent.
+func (t *Tree) join(n *node) {
+	upper := n.parent
+	n.start = upper.start
+	n.tokens = slices.Concat(upper.tokens, n.tokens)
+	n.blocks = slices.Concat(upper.blocks, n.blocks)
+	n.parent = upper.parent
+	n.parent.kids.replace(n)
+	t.nodes--
+}

@@ -1,0 +1,148 @@
+package router
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"tailor/internal/openai"
+	"tailor/router/policy"
+)
+
+var (
+	// ErrReplica says that a replica's ID or URL cannot be used.
+	ErrReplica = errors.New("router: bad replica")
+	// ErrUnknownReplica says that there is no replica of that ID.
+	ErrUnknownReplica = errors.New("router: unknown replica")
+	// ErrNotReady says that the replica a request asks for cannot serve it now.
+	ErrNotReady = errors.New("router: replica is not ready")
+)
+
+// Replica names a server and says where it is.
+type Replica struct {
+	ID  string
+	URL string // of its root, e.g. http://127.0.0.1:8081
+}
+
+// Config says what a router is made of. Zero values stand for the defaults named.
+type Config struct {
+	Replicas []Replica
+	// Policy chooses; nil: policy.Default.
+	Policy policy.Policy
+	// Tokenize is the replicas' tokenizer, safe for concurrent use. Nil, or an error for
+	// one text: the text's bytes are taken instead, and tokens are estimated.
+	Tokenize func(text string) ([]int32, error)
+	// BlockTokens is the length of a block in tokens; 16.
+	BlockTokens int
+	// ChunkBytes is how much text stands for a block where there is no tokenizer; 64.
+	ChunkBytes int
+	// PrefixBlocks bounds the blocks of one request that are hashed; 4096.
+	PrefixBlocks int
+	// IndexBlocks bounds what the index keeps of each replica; 32768. Best set to the
+	// size of the replica's own cache.
+	IndexBlocks int
+	// IndexAge is how long a prefix that nobody asks for stays in the index; 30 minutes.
+	IndexAge time.Duration
+	// SaltByKey keeps the prefixes of different Authorization headers apart, for replicas
+	// that do so too.
+	SaltByKey bool
+	// MaxBody bounds a request's body in bytes; openai.MaxBody.
+	MaxBody int64
+	// MaxAnswer bounds in bytes what is held back of an answer that is no stream, so that
+	// a replica dying half way can still be reported by status; 8 MiB.
+	MaxAnswer int64
+	// Retries is how many other replicas are tried after a failure; 2. Negative: none.
+	Retries int
+	// WriteTimeout is how long a client may take to accept what is written; 30 s.
+	WriteTimeout time.Duration
+	// LedgerRows is how many requests the ledger remembers; 4096.
+	LedgerRows int
+	// Health says how replicas are watched.
+	Health Health
+	// Transport carries the requests; nil: one with large keep-alive pools.
+	Transport http.RoundTripper
+	// Clock tells the time; nil: the real one.
+	Clock Clock
+	// Log is where state changes go; nil: slog's default.
+	Log *slog.Logger
+}
+
+// Health says how replicas are watched.
+type Health struct {
+	Path     string        // asked with GET; /health
+	Interval time.Duration // between two checks of a replica; 1 s
+	Timeout  time.Duration // of a check; 5 s
+	Fails    int           // failures in a row that put a replica down; 3
+	Passes   int           // successes in a row that bring it back from there; 2
+}
+
+func (c Config) withDefaults() (Config, error) {
+	if c.Policy == nil {
+		p, err := policy.New(policy.Default, policy.DefaultOptions())
+		if err != nil {
+			return c, err
+		}
+		c.Policy = p
+	}
+	orDefault(&c.BlockTokens, 16)
+	orDefault(&c.ChunkBytes, 64)
+	orDefault(&c.PrefixBlocks, 4096)
+	orDefault(&c.IndexBlocks, 32768)
+	orDefault(&c.IndexAge, 30*time.Minute)
+	orDefault(&c.MaxBody, openai.MaxBody)
+	orDefault(&c.MaxAnswer, 8<<20)
+	orDefault(&c.Retries, 2)
+	orDefault(&c.WriteTimeout, 30*time.Second)
+	orDefault(&c.LedgerRows, 4096)
+	orDefault(&c.Health.Path, "/health")
+	orDefault(&c.Health.Interval, time.Second)
+	orDefault(&c.Health.Timeout, 5*time.Second)
+	orDefault(&c.Health.Fails, 3)
+	orDefault(&c.Health.Passes, 2)
+	if c.Transport == nil {
+		c.Transport = newTransport()
+	}
+	if c.Clock == nil {
+		c.Clock = realClock{}
+	}
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	c.Retries = max(c.Retries, 0)
+	for _, limit := range []int64{
+		int64(c.BlockTokens), int64(c.ChunkBytes), int64(c.PrefixBlocks), int64(c.IndexBlocks), int64(c.IndexAge),
+		c.MaxBody, c.MaxAnswer, int64(c.WriteTimeout), int64(c.LedgerRows),
+		int64(c.Health.Interval), int64(c.Health.Timeout), int64(c.Health.Fails), int64(c.Health.Passes),
+	} {
+		if limit < 0 {
+			return c, fmt.Errorf("router: a limit is negative: %d", limit)
+		}
+	}
+	return c, nil
+}
+
+func orDefault[T comparable](field *T, fallback T) {
+	var zero T
+	if *field == zero {
+		*field = fallback
+	}
+}
+
+// parse checks a replica's name and address. The ID travels in a header.
+func (r Replica) parse() (*url.URL, error) {
+	if r.ID == "" || len(r.ID) > 128 || strings.ContainsFunc(r.ID, func(c rune) bool { return c <= ' ' || c > '~' }) {
+		return nil, fmt.Errorf("%w: ID %q, want 1 to 128 printable ASCII characters without spaces", ErrReplica, r.ID)
+	}
+	u, err := url.Parse(r.URL)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrReplica, r.ID, err)
+	}
+	if (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
+		return nil, fmt.Errorf("%w: %s: URL %q, want http://host:port", ErrReplica, r.ID, r.URL)
+	}
+	return u, nil
+}

@@ -1,0 +1,98 @@
+package router
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"syscall"
+)
+
+const (
+	headerEpoch   = "X-Tailor-Epoch"
+	headerReplica = "X-Tailor-Replica"
+	headerRequest = "X-Request-Id"
+)
+
+// watch checks all replicas now and with every tick, until ctx ends; then it waits for
+// the checks under way.
+func (rt *Router) watch(ctx context.Context) {
+	ticks, stop := rt.config.Clock.Tick(rt.config.Health.Interval)
+	defer stop()
+	var checks sync.WaitGroup
+	defer checks.Wait()
+	for {
+		rt.checkAll(ctx, &checks)
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticks:
+		}
+	}
+}
+
+// checkAll starts a check of every replica that is not being checked: a replica that
+// hangs must not hold up the news of the others, nor gather checks.
+func (rt *Router) checkAll(ctx context.Context, checks *sync.WaitGroup) {
+	g := rt.registry
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, r := range g.replicas {
+		if r.checking {
+			continue
+		}
+		r.checking = true
+		checks.Go(func() {
+			s := rt.check(ctx, r)
+			if ctx.Err() == nil { // else the failure is ours
+				g.saw(r, s)
+			}
+			g.mu.Lock()
+			r.checking = false
+			g.mu.Unlock()
+		})
+	}
+}
+
+// check asks one replica for its health.
+func (rt *Router) check(ctx context.Context, r *replica) sighting {
+	ctx, cancel := context.WithTimeout(ctx, rt.config.Health.Timeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.base.JoinPath(rt.config.Health.Path).String(), nil)
+	if err != nil {
+		return sighting{kind: seenFailure, err: err.Error()}
+	}
+	resp, err := rt.config.Transport.RoundTrip(req)
+	if err != nil {
+		return failed(seenFailure, err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, 64<<10)) // read to the end: the connection is used again
+	if err != nil {
+		return failed(seenFailure, err)
+	}
+	epoch := resp.Header.Get(headerEpoch)
+	switch {
+	case resp.StatusCode/100 == 2:
+		return sighting{kind: seenOK, epoch: epoch}
+	case resp.StatusCode == http.StatusServiceUnavailable:
+		var health struct{ Status string }
+		if json.Unmarshal(body, &health) == nil && health.Status == string(StateDraining) {
+			return sighting{kind: seenDraining, err: "health check: draining", epoch: epoch}
+		}
+		return sighting{kind: seenUnready, err: "health check: status 503", epoch: epoch}
+	}
+	return sighting{kind: seenFailure, err: fmt.Sprintf("health check: status %d", resp.StatusCode), epoch: epoch}
+}
+
+// failed is what an error of the transport says about the replica; kind is what it says
+// unless nobody listens.
+func failed(kind sightingKind, err error) sighting {
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		kind = seenRefused
+	}
+	return sighting{kind: kind, err: err.Error()}
+}

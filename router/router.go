@@ -1,0 +1,158 @@
+package router
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"sync/atomic"
+
+	"github.com/go-chi/chi/v5"
+
+	"tailor/internal/openai"
+	"tailor/router/policy"
+)
+
+// Router is an HTTP handler in front of replicas.
+//
+//   - Run owns the goroutines that watch the replicas; requests run on their own.
+//   - After Drain has been called no request is taken in; those inside run to their end.
+//   - Safe for concurrent use.
+type Router struct {
+	config   Config
+	prompts  promptReader
+	registry *registry
+	ledger   *ledger
+	metrics  *metrics
+	handler  http.Handler
+
+	mu       sync.Mutex
+	inside   int           // requests being served
+	draining bool          // no new ones
+	empty    chan struct{} // closed when draining and inside is 0
+}
+
+// New makes a router. Its replicas are unready until Run has found them well.
+func New(config Config) (*Router, error) {
+	config, err := config.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	rt := &Router{
+		config: config,
+		prompts: promptReader{
+			tokenize: config.Tokenize, blockTokens: config.BlockTokens, chunkBytes: config.ChunkBytes,
+			limit: config.PrefixBlocks, saltByKey: config.SaltByKey,
+		},
+		registry: &registry{
+			blockTokens: config.BlockTokens, indexBlocks: config.IndexBlocks, indexAge: config.IndexAge,
+			health: config.Health, clock: config.Clock, log: config.Log,
+		},
+		ledger: newLedger(config.LedgerRows),
+		empty:  make(chan struct{}),
+	}
+	rt.metrics = newMetrics(rt.registry)
+	for _, r := range config.Replicas {
+		if err := rt.registry.add(r); err != nil {
+			return nil, err
+		}
+	}
+	rt.handler = rt.routes()
+	return rt, nil
+}
+
+// Run watches the replicas until ctx ends. It returns when all its goroutines have.
+func (rt *Router) Run(ctx context.Context) {
+	rt.watch(ctx)
+	if t, ok := rt.config.Transport.(interface{ CloseIdleConnections() }); ok {
+		t.CloseIdleConnections()
+	}
+}
+
+// Add takes in another replica; it serves once a check has passed. Errors wrap ErrReplica.
+func (rt *Router) Add(r Replica) error { return rt.registry.add(r) }
+
+// Remove lets a replica go: no request is sent to it any more, and what is known of it is
+// forgotten. Requests it is serving run to their end. Errors wrap ErrUnknownReplica.
+func (rt *Router) Remove(id string) error { return rt.registry.remove(id) }
+
+// Drain refuses new requests from now on and waits until those inside have ended, or ctx.
+func (rt *Router) Drain(ctx context.Context) error {
+	rt.mu.Lock()
+	if !rt.draining {
+		rt.draining = true
+		if rt.inside == 0 {
+			close(rt.empty)
+		}
+	}
+	rt.mu.Unlock()
+	select {
+	case <-rt.empty:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// enter counts a request in, unless the router is draining.
+func (rt *Router) enter() bool {
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	if rt.draining {
+		return false
+	}
+	rt.inside++
+	return true
+}
+
+func (rt *Router) leave() {
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	if rt.inside--; rt.inside == 0 && rt.draining {
+		close(rt.empty)
+	}
+}
+
+func (rt *Router) isDraining() bool {
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	return rt.draining
+}
+
+// ServeHTTP implements http.Handler.
+func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) { rt.handler.ServeHTTP(w, r) }
+
+func (rt *Router) routes() http.Handler {
+	// Requests are numbered per kind: a poll of /v1/models must not take a turn from the
+	// completions.
+	var completions, others atomic.Uint64
+	mux := chi.NewRouter()
+	mux.NotFound(func(w http.ResponseWriter, r *http.Request) {
+		openai.WriteError(w, &openai.Error{
+			Status: http.StatusNotFound, Type: openai.TypeInvalidRequest, Code: openai.CodeNotFound,
+			Message: "there is nothing at " + r.URL.Path,
+		})
+	})
+	mux.MethodNotAllowed(func(w http.ResponseWriter, r *http.Request) {
+		openai.WriteError(w, &openai.Error{
+			Status: http.StatusMethodNotAllowed, Type: openai.TypeInvalidRequest, Code: openai.CodeMethod,
+			Message: r.URL.Path + " does not take " + r.Method,
+		})
+	})
+	mux.Get("/health", rt.health)
+	mux.Get("/metrics", rt.metrics.handler().ServeHTTP)
+	mux.Get("/v1/replicas", rt.replicas)
+	mux.Get("/v1/ledger", rt.ledgerRows)
+	mux.Post("/v1/completions", func(w http.ResponseWriter, r *http.Request) {
+		rt.serve(w, r, route{policy: rt.config.Policy, read: rt.prompts.completion, seq: &completions, retry: true, ledger: true})
+	})
+	mux.Post("/v1/chat/completions", func(w http.ResponseWriter, r *http.Request) {
+		rt.serve(w, r, route{policy: rt.config.Policy, read: rt.prompts.chat, seq: &completions, retry: true, ledger: true})
+	})
+	// Any ready replica will do for the rest. What a request means is not known here, so
+	// only those that may be repeated by their method are.
+	mux.HandleFunc("/v1/*", func(w http.ResponseWriter, r *http.Request) {
+		repeatable := r.Method == http.MethodGet || r.Method == http.MethodHead
+		rt.serve(w, r, route{policy: policy.NewLeastLoaded(), seq: &others, retry: repeatable})
+	})
+	return mux
+}

@@ -1,0 +1,63 @@
+package engine
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"gorgonia.org/tensor"
+
+	"tailor/model"
+)
+
+var tinyShape = model.Config{
+	Layers: 2, Heads: 4, Width: 32, Context: 256, Inner: 96, Vocab: 64,
+	Epsilon: 1e-5, ScaleAttn: true, TiedHead: true, EOS: 63,
+}
+
+var tinyModel = sync.OnceValues(func() (*model.Model, error) {
+	r := rand.New(rand.NewPCG(1, 1))
+	tensors := map[string]*tensor.Dense{}
+	add := func(name string, mean, spread float64, shape ...int) {
+		values := make([]float32, tensor.Shape(shape).TotalSize())
+		for i := range values {
+			values[i] = float32(mean + spread*r.NormFloat64())
+		}
+		tensors[name] = tensor.New(tensor.WithShape(shape...), tensor.WithBacking(values))
+	}
+	linear := func(name string, in, out int) {
+		add(name+".weight", 0, 0.3, in, out)
+		add(name+".bias", 0, 0.1, out)
+	}
+	norm := func(name string) {
+		add(name+".weight", 1, 0.1, tinyShape.Width)
+		add(name+".bias", 0, 0.1, tinyShape.Width)
+	}
+	w := tinyShape.Width
+	add("wte.weight", 0, 0.5, tinyShape.Vocab, w)
+	add("wpe.weight", 0, 0.5, tinyShape.Context, w)
+	norm("ln_f")
+	for i := range tinyShape.Layers {
+		h := fmt.Sprintf("h.%d.", i)
+		norm(h + "ln_1")
+		norm(h + "ln_2")
+		linear(h+"attn.c_attn", w, 3*w)
+		linear(h+"attn.c_proj", w, w)
+		linear(h+"mlp.c_fc", w, tinyShape.Inner)
+		linear(h+"mlp.c_proj", tinyShape.Inner, w)
+	}
+	return model.New(tinyShape, tensors)
+})
+
+// tiny is a real transformer with random weights, small enough for thousands of steps.
+func tiny(t testing.TB) subject {
+	t.Helper()
+	m, err := tinyModel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return subject{tinyShape, func(cfg Config) forwarder {
+		return m.NewWorkspace(cfg.MaxBatchedTokens, cfg.Threads)
+	}}
+}

@@ -1,0 +1,141 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"github.com/go-chi/chi/v5/middleware"
+
+	"tailor/internal/openai"
+)
+
+// Headers of requests and answers.
+const (
+	headerRequestID = "X-Request-Id"
+	headerReplica   = "X-Tailor-Replica"
+)
+
+const maxRequestID = 128 // bytes
+
+// A record is what the log says of a request beyond HTTP. Only the request's own
+// goroutine touches it.
+type record struct {
+	completion                bool // the numbers below mean something
+	prompt, cached, generated int  // tokens
+	queue, ttft               time.Duration
+	finish                    string
+	gone                      bool // the client left before the answer
+	err                       error
+}
+
+type contextKey int
+
+const (
+	keyRequestID contextKey = iota
+	keyRecord
+)
+
+// requestID and recordOf must be called under the middleware.
+func requestID(ctx context.Context) string { return ctx.Value(keyRequestID).(string) }
+func recordOf(ctx context.Context) *record { return ctx.Value(keyRecord).(*record) }
+
+// identify gives the request an id, its client's if it sent a usable one, and says in
+// the answer which request and replica it was.
+func (s *Server) identify(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		id := cleanID(r.Header.Get(headerRequestID))
+		if id == "" {
+			id = strings.ToLower(rand.Text())
+		}
+		w.Header().Set(headerRequestID, id)
+		w.Header().Set(headerReplica, s.Replica)
+		ctx := context.WithValue(r.Context(), keyRequestID, id)
+		ctx = context.WithValue(ctx, keyRecord, new(record))
+		next.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
+// cleanID drops what does not belong into logs, headers and JSON unescaped.
+func cleanID(id string) string {
+	id = strings.Map(func(c rune) rune {
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', strings.ContainsRune("-_.:", c):
+			return c
+		}
+		return -1
+	}, id)
+	return id[:min(len(id), maxRequestID)]
+}
+
+// accessLog writes a line per request. Probes and scrapes, which come by the clock,
+// are for debugging only.
+func (s *Server) accessLog(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		start := time.Now()
+		wrapped := middleware.NewWrapResponseWriter(w, r.ProtoMajor)
+		defer func() {
+			record, status := recordOf(r.Context()), wrapped.Status()
+			if record.gone {
+				status = statusClientGone
+			}
+			level := slog.LevelInfo
+			switch {
+			case status >= http.StatusInternalServerError && status != http.StatusServiceUnavailable:
+				level = slog.LevelError
+			case r.URL.Path == "/health" || r.URL.Path == "/metrics":
+				level = slog.LevelDebug
+			}
+			attrs := []slog.Attr{
+				slog.String("id", requestID(r.Context())),
+				slog.String("method", r.Method),
+				slog.String("path", r.URL.Path),
+				slog.Int("status", status),
+				slog.Duration("took", time.Since(start)),
+			}
+			if record.completion {
+				attrs = append(attrs,
+					slog.Int("prompt_tokens", record.prompt),
+					slog.Int("cached_tokens", record.cached),
+					slog.Int("generated_tokens", record.generated),
+					slog.Duration("queue", record.queue),
+					slog.Duration("ttft", record.ttft),
+					slog.String("finish", record.finish),
+				)
+			}
+			if record.err != nil {
+				attrs = append(attrs, slog.String("error", record.err.Error()))
+			}
+			s.Log.LogAttrs(context.WithoutCancel(r.Context()), level, "request", attrs...)
+		}()
+		next.ServeHTTP(wrapped, r)
+	})
+}
+
+// recoverPanic ends a panicking request and no other: with 500, or, where the answer has
+// begun, by cutting the connection, so that no client takes a part for the whole.
+func (s *Server) recoverPanic(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			cause := recover()
+			if cause == nil {
+				return
+			}
+			if cause == http.ErrAbortHandler {
+				panic(cause)
+			}
+			recordOf(r.Context()).err = fmt.Errorf("panic: %v", cause)
+			s.Log.Error("panic", "id", requestID(r.Context()), "cause", cause, "stack", string(debug.Stack()))
+			if begun := w.(middleware.WrapResponseWriter).Status() != 0; begun {
+				panic(http.ErrAbortHandler)
+			}
+			openai.WriteError(w, internalError())
+		}()
+		next.ServeHTTP(w, r)
+	})
+}

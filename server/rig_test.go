@@ -1,0 +1,275 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"tailor/internal/openai"
+	"tailor/model/tokenizer"
+	"tailor/server/engine"
+)
+
+const (
+	testModel   = "tailor-4m"
+	testContext = 1024
+	testEOS     = 4095
+)
+
+// bundled is the bundled model's tokenizer: 256 byte tokens, merges, one special token.
+var bundled = sync.OnceValues(func() (*tokenizer.Tokenizer, error) {
+	return tokenizer.Load(os.DirFS("../weights/bundled"))
+})
+
+func tokens(t testing.TB) *tokenizer.Tokenizer {
+	t.Helper()
+	tok, err := bundled()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tok
+}
+
+// spell gives each byte of text a token of its own, so that characters are cut.
+func spell(t testing.TB, text string) []int32 {
+	t.Helper()
+	tok := tokens(t)
+	of := map[byte]int32{}
+	for id := range int32(tok.VocabSize()) {
+		if b, ok := tok.Bytes(id); ok && len(b) == 1 {
+			of[b[0]] = id
+		}
+	}
+	ids := make([]int32, len(text))
+	for i := range len(text) {
+		ids[i] = of[text[i]]
+	}
+	return ids
+}
+
+// A scriptedEngine answers requests by a script, run on a goroutine per request.
+type scriptedEngine struct {
+	script func(ctx context.Context, r engine.Request, out chan<- engine.Event)
+	refuse error
+	stats  engine.Stats
+	reset  error
+
+	mu       sync.Mutex
+	requests []engine.Request
+	running  sync.WaitGroup
+}
+
+func (e *scriptedEngine) Submit(ctx context.Context, r engine.Request) (<-chan engine.Event, error) {
+	e.mu.Lock()
+	e.requests = append(e.requests, r)
+	e.mu.Unlock()
+	if e.refuse != nil {
+		return nil, e.refuse
+	}
+	out := make(chan engine.Event, r.MaxTokens+1)
+	e.running.Go(func() {
+		defer close(out)
+		e.script(ctx, r, out)
+	})
+	return out, nil
+}
+
+func (e *scriptedEngine) Stats() engine.Stats         { return e.stats }
+func (e *scriptedEngine) Reset(context.Context) error { return e.reset }
+
+func (e *scriptedEngine) submitted() []engine.Request {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.requests)
+}
+
+// says makes an engine generate ids, up to the request's limit.
+func says(ids []int32, cached int) *scriptedEngine {
+	return &scriptedEngine{script: func(_ context.Context, r engine.Request, out chan<- engine.Event) {
+		now := time.Now()
+		times := engine.Times{Arrived: now, Admitted: now}
+		if r.MaxTokens == 0 {
+			out <- engine.Event{Token: -1, Finish: engine.FinishLength, Cached: cached, Times: times}
+			return
+		}
+		times.FirstToken = now
+		for i, id := range ids {
+			event := engine.Event{Token: id, Cached: cached, Times: times}
+			switch {
+			case id == testEOS && !r.IgnoreEOS:
+				event.Finish = engine.FinishStop
+			case i == r.MaxTokens-1 || i == len(ids)-1:
+				event.Finish = engine.FinishLength
+			}
+			out <- event
+			if event.Finish != "" {
+				return
+			}
+		}
+	}}
+}
+
+// A rig is a server with its log, under net/http.
+type rig struct {
+	*Server
+	t    testing.TB
+	http *httptest.Server
+	log  *lockedBuffer
+}
+
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func newRig(t testing.TB, e Engine, change ...func(*Config)) *rig {
+	t.Helper()
+	log := new(lockedBuffer)
+	cfg := Config{
+		Engine: e, Tokenizer: tokens(t), ModelName: testModel, Context: testContext, BlockSize: 16, Replica: "r7", Version: "v-test",
+		Log: slog.New(slog.NewJSONHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	}
+	for _, c := range change {
+		c(&cfg)
+	}
+	s := New(cfg)
+	server := httptest.NewUnstartedServer(nil)
+	server.Config = NewHTTPServer(s.Handler(), cfg.Log)
+	server.Start()
+	r := &rig{Server: s, t: t, http: server, log: log}
+	t.Cleanup(server.Close) // waits for handlers
+	return r
+}
+
+// An answer is a whole HTTP answer.
+type answer struct {
+	status int
+	header http.Header
+	body   string
+}
+
+func (r *rig) do(method, path, body string, headers ...string) answer {
+	r.t.Helper()
+	req, err := http.NewRequest(method, r.http.URL+path, strings.NewReader(body))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	res, err := r.http.Client().Do(req)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	data, err := io.ReadAll(res.Body)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return answer{res.StatusCode, res.Header, string(data)}
+}
+
+// complete posts a completion for "hi" with these fields added, and wants success.
+func (r *rig) complete(fields string) openai.CompletionResponse {
+	r.t.Helper()
+	a := r.do("POST", "/v1/completions", request(fields))
+	var out openai.CompletionResponse
+	if err := json.Unmarshal([]byte(a.body), &out); err != nil || a.status != http.StatusOK {
+		r.t.Fatalf("%s: status %d, %v: %s", fields, a.status, err, a.body)
+	}
+	return out
+}
+
+func request(fields string) string {
+	if fields != "" {
+		fields = "," + fields
+	}
+	return fmt.Sprintf(`{"model":%q,"prompt":"hi"%s}`, testModel, fields)
+}
+
+// chunks posts a streamed completion and returns its chunks and the raw bytes.
+func (r *rig) chunks(fields string) ([]*openai.Chunk, string) {
+	r.t.Helper()
+	a := r.do("POST", "/v1/completions", request(`"stream":true`+fields))
+	if a.status != http.StatusOK {
+		r.t.Fatalf("%s: status %d: %s", fields, a.status, a.body)
+	}
+	reader := openai.NewStreamReader(strings.NewReader(a.body))
+	var chunks []*openai.Chunk
+	for {
+		c, err := reader.NextChunk()
+		if err == io.EOF {
+			return chunks, a.body
+		}
+		if err != nil {
+			r.t.Fatalf("%s: %v in %s", fields, err, a.body)
+		}
+		chunks = append(chunks, c)
+	}
+}
+
+// joined is the text of choice i.
+func joined(chunks []*openai.Chunk, i int) string {
+	var text strings.Builder
+	for _, c := range chunks {
+		for _, choice := range c.Choices {
+			if choice.Index == i {
+				text.WriteString(choice.Text)
+			}
+		}
+	}
+	return text.String()
+}
+
+// mustRefuse checks status, param and the four keys of an error.
+func (a answer) mustRefuse(t testing.TB, status int, param string) openai.Error {
+	t.Helper()
+	var out map[string]map[string]any
+	if err := json.Unmarshal([]byte(a.body), &out); err != nil {
+		t.Fatalf("status %d, body %q: %v", a.status, a.body, err)
+	}
+	inner := out["error"]
+	if len(out) != 1 || len(inner) != 4 {
+		t.Fatalf("status %d, body %s: want an error with four keys", a.status, a.body)
+	}
+	for _, key := range []string{"message", "type", "param", "code"} {
+		value, ok := inner[key]
+		if text, isText := value.(string); !ok || value != nil && (!isText || text == "") {
+			t.Errorf("body %s: %q is %v; want text or null", a.body, key, value)
+		}
+	}
+	var got openai.ErrorResponse
+	if err := json.Unmarshal([]byte(a.body), &got); err != nil {
+		t.Fatal(err)
+	}
+	if a.status != status || got.Error.Param != param || got.Error.Message == "" || got.Error.Type == "" {
+		t.Errorf("status %d, body %s; want %d and param %q", a.status, a.body, status, param)
+	}
+	if kind := a.header.Get("Content-Type"); kind != "application/json" {
+		t.Errorf("content type %q", kind)
+	}
+	return *got.Error
+}

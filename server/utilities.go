@@ -1,0 +1,118 @@
+package server
+
+import (
+	"net/http"
+
+	"github.com/go-chi/chi/v5"
+
+	"tailor/internal/openai"
+)
+
+func (s *Server) entry() openai.Model {
+	return openai.Model{
+		ID: s.ModelName, Object: openai.ObjectModel, Created: s.created.Unix(), OwnedBy: "tailor", MaxModelLen: s.Context,
+	}
+}
+
+func (s *Server) models(w http.ResponseWriter, _ *http.Request) {
+	s.respond(w, openai.ModelList{Object: openai.ObjectList, Data: []openai.Model{s.entry()}})
+}
+
+func (s *Server) model(w http.ResponseWriter, r *http.Request) {
+	if name := chi.URLParam(r, "*"); name != s.ModelName {
+		s.fail(w, r, s.noModel(name))
+		return
+	}
+	s.respond(w, s.entry())
+}
+
+func (s *Server) health(w http.ResponseWriter, r *http.Request) {
+	if s.draining.Load() {
+		s.fail(w, r, unavailable("the replica is draining"))
+		return
+	}
+	s.respond(w, map[string]string{"status": "ok"})
+}
+
+func (s *Server) version(w http.ResponseWriter, _ *http.Request) {
+	s.respond(w, map[string]string{"version": s.Version})
+}
+
+// tokenize answers as vLLM does, and makes special tokens of their spelling as
+// completions do. add_special_tokens changes nothing: GPT-2 adds none.
+func (s *Server) tokenize(w http.ResponseWriter, r *http.Request) {
+	var in struct {
+		Prompt          *string `json:"prompt"`
+		ReturnTokenStrs bool    `json:"return_token_strs"`
+	}
+	body, err := openai.ReadBody(w, r, s.MaxBody)
+	if err == nil {
+		err = openai.DecodeObject(body, &in)
+	}
+	if err == nil && in.Prompt == nil {
+		err = openai.Invalid("prompt", "the field is missing")
+	}
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	tokens, err := s.Tokenizer.Encode(*in.Prompt, true)
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	out := struct {
+		Count       int      `json:"count"`
+		MaxModelLen int      `json:"max_model_len"`
+		Tokens      []int32  `json:"tokens"`
+		TokenStrs   []string `json:"token_strs"`
+	}{len(tokens), s.Context, append([]int32{}, tokens...), nil}
+	if in.ReturnTokenStrs {
+		out.TokenStrs = make([]string, len(tokens))
+		for i := range tokens {
+			out.TokenStrs[i] = s.Tokenizer.Decode(tokens[i : i+1])
+		}
+	}
+	s.respond(w, out)
+}
+
+func (s *Server) detokenize(w http.ResponseWriter, r *http.Request) {
+	var in struct {
+		Tokens []*int32 `json:"tokens"` // pointers, as null must not become 0
+	}
+	body, err := openai.ReadBody(w, r, s.MaxBody)
+	if err == nil {
+		err = openai.DecodeObject(body, &in)
+	}
+	if err == nil && in.Tokens == nil {
+		err = openai.Invalid("tokens", "the field is missing")
+	}
+	tokens := make([]int32, len(in.Tokens))
+	for i, id := range in.Tokens {
+		if err != nil {
+			break
+		}
+		if id == nil {
+			err = openai.Invalid("tokens", "null at index %d is not a token id", i)
+		} else if _, known := s.Tokenizer.Bytes(*id); !known {
+			err = openai.Invalid("tokens", "there is no token %d (at index %d)", *id, i)
+		} else {
+			tokens[i] = *id
+		}
+	}
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	s.respond(w, map[string]string{"prompt": s.Tokenizer.Decode(tokens)})
+}
+
+// resetPrefixCache answers 409 while sequences hold blocks, where vLLM says 200 and
+// success false.
+func (s *Server) resetPrefixCache(w http.ResponseWriter, r *http.Request) {
+	if err := s.Engine.Reset(r.Context()); err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	s.respond(w, map[string]bool{"success": true})
+}
