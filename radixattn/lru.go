@@ -28,18 +28,6 @@ func (o *order) push(n *node) {
 	o.len++
 }
 
-// insertNewer adds n directly after at, towards the recent end.
-func (o *order) insertNewer(n, at *node) {
-	if at == o.newest {
-		o.push(n)
-		return
-	}
-	n.older, n.newer = at, at.newer
-	at.newer.older = n
-	at.newer = n
-	o.len++
-}
-
 // remove takes a listed node out.
 func (o *order) remove(n *node) {
 	if n.older != nil {

@@ -68,12 +68,13 @@ func (n *node) unlink(c *node) {
 
 // split cuts n in two after k of its tokens, 0 < k < len(tokens), and returns the new
 // upper half. The lower half stays the same object, because the locks that end at n end
-// at its last token. A block that spans the cut goes with the lower half. Both halves
-// copy their tokens: halves that shared an array would keep all of it alive when one of
-// them is evicted.
+// at its last token; it also keeps its place in the order of eviction. A block that spans
+// the cut goes with the lower half. Both halves copy their tokens: halves that shared an
+// array would keep all of it alive when one of them is evicted.
 //
-// The upper half takes over the lock count, and the place just behind the lower half in
-// the order of eviction: as before, the lower tokens go first and nothing comes between.
+// The upper half takes over the lock count. Where that is 0 the caller is about to lock
+// it, since a tree is split for no other reason; until then it is listed like any
+// unlocked node.
 func (t *Tree) split(n *node, k int) *node {
 	upper := &node{parent: n.parent, start: n.start, locks: n.locks, tokens: slices.Clone(n.tokens[:k])}
 	n.parent.kids.replace(upper)
@@ -87,7 +88,7 @@ func (t *Tree) split(n *node, k int) *node {
 	upper.attach(n)
 
 	if n.locks == 0 {
-		t.lru.insertNewer(upper, n)
+		t.lru.push(upper)
 	}
 	t.nodes++
 	return upper

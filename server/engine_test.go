@@ -168,8 +168,8 @@ func mustJSON(v any) string {
 	return string(data)
 }
 
-// Fault 14, as a pair: the same salt hits, another one misses; neither changes the text.
-func TestSaltsSeparate(t *testing.T) {
+// Fault 14, as a pair. Neither the hit nor the miss changes the text.
+func TestFault14_SameSaltHitsOtherSaltMisses(t *testing.T) {
 	r, e := realRig(t, 256)
 	ask := func(salt string) (string, int) {
 		out := r.complete(`"prompt":"I would like to book a table for two people in San Jose.","seed":5,"max_tokens":4` + salt)
@@ -201,9 +201,9 @@ func TestSaltsSeparate(t *testing.T) {
 	}
 }
 
-// A client may leave at any moment: before its request is admitted, in prefill, between two
+// Fault 12. A client may leave at any moment: before its request is admitted, in prefill, between two
 // chunks. Nothing stays behind.
-func TestClientsLeaveARealEngine(t *testing.T) {
+func TestFault12_ClientsLeaveNothingBehind(t *testing.T) {
 	r, e := realRig(t, 70)
 	rounds := 12
 	if testing.Short() {

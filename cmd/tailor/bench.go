@@ -32,7 +32,7 @@ of 500 tokens and a suffix of its own. The policy 'recorded' sends each request 
 that the lesson's random routing drew for it.`,
 		Example: `  tailor bench --workload lesson
   tailor bench --workload lesson --prefixes 20 --policies recorded,prefix_hash --json lesson.json`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if workload != "lesson" {
 				return misuse(cmd, "--workload %q: want lesson", workload)

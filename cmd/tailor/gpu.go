@@ -16,7 +16,7 @@ func newGPU() *cobra.Command {
 		Short: "List the GPUs' memory as NVML reports it, or say why there is none",
 		Long: `List each GPU's total, used and free memory as NVML, the driver's management library, reports
 it, or say why there is none. Tailor's model computes on the CPU; no GPU is needed.`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			report := device.NewProber().Probe()
 			if asJSON {

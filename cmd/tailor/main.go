@@ -13,6 +13,9 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+
+	"tailor/router"
+	"tailor/router/policy"
 )
 
 func main() {
@@ -36,6 +39,9 @@ func run(args []string) int {
 		return 0
 	case errors.As(err, &usage):
 		fmt.Fprintf(os.Stderr, "tailor: %v\nRun '%s --help' for the options.\n", usage.err, usage.command)
+		return 2
+	case errors.Is(err, policy.ErrUnknown), errors.Is(err, router.ErrReplica):
+		fmt.Fprintf(os.Stderr, "tailor: %v\n", err)
 		return 2
 	default:
 		fmt.Fprintf(os.Stderr, "tailor: %v\n", err)
@@ -63,7 +69,7 @@ its prefix. What that saves is measured on real compute: 'tailor bench'.
 The model that comes with the binary needs no download: start with 'tailor up'.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          cobra.NoArgs,
+		Args:          noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return cmd.Help()
 		},
@@ -91,4 +97,14 @@ func newLogger(cmd *cobra.Command) (*slog.Logger, error) {
 
 func misuse(cmd *cobra.Command, format string, args ...any) error {
 	return &usageError{command: cmd.CommandPath(), err: fmt.Errorf(format, args...)}
+}
+
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if cmd.HasSubCommands() {
+		return misuse(cmd, "unknown command %q", args[0])
+	}
+	return misuse(cmd, "%q: takes options only", args[0])
 }

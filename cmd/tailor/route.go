@@ -27,7 +27,7 @@ URL or ID=URL. Prefixes are compared in blocks of tokens as the model's tokenize
 --bytes compares the text itself, for replicas that serve another model.`,
 		Example: `  tailor route --replica http://127.0.0.1:8081 --replica http://127.0.0.1:8082
   tailor route --replica a=http://10.0.0.1:8000 --replica b=http://10.0.0.2:8000 --bytes`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if len(replicas) == 0 {
 				return misuse(cmd, "--replica: name at least one replica by its URL")
@@ -44,7 +44,7 @@ URL or ID=URL. Prefixes are compared in blocks of tokens as the model's tokenize
 			}
 			p, err := policy.New(chosen, policy.DefaultOptions())
 			if err != nil {
-				return &usageError{command: cmd.CommandPath(), err: err}
+				return err
 			}
 			cfg := router.Config{Policy: p, BlockTokens: blockSize, IndexBlocks: kvBlocks, Log: log}
 			for i, text := range replicas {

@@ -20,7 +20,7 @@ func newServe() *cobra.Command {
 		Short: "Serve the model as one replica, without a router",
 		Example: `  tailor serve
   tailor serve --listen 127.0.0.1:8081 --id a --kv-blocks 4096 --threads 2`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := flags.validate(cmd, 1); err != nil {
 				return err

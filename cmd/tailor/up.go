@@ -34,7 +34,7 @@ engine, its own KV cache and its own port, the ones after the router's; they sha
 		Example: `  tailor up
   tailor up --replicas 8 --policy round_robin --kv-blocks 256
   tailor up --model ~/models/gpt2`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if replicas < 1 || replicas > 256 {
 				return misuse(cmd, "--replicas %d: must be 1 to 256", replicas)

@@ -39,7 +39,7 @@ Then run it cold, from the cache, and in small chunks, and count the logits that
 bit: there must be none. The exit status is 1 where they disagree.`,
 		Example: `  tailor verify
   tailor verify --model ~/models/gpt2 --prompt 'Alan Turing theorized that computers would one day become'`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if tokens < 1 {
 				return misuse(cmd, "--tokens %d: must be at least 1", tokens)

@@ -1,0 +1,88 @@
+//go:build unix
+
+package kernel
+
+import (
+	"syscall"
+	"testing"
+	"unsafe"
+)
+
+// edge maps memory that ends where reading is forbidden.
+type edge struct {
+	t   *testing.T
+	all []byte
+}
+
+func newEdge(t *testing.T) *edge {
+	page := syscall.Getpagesize()
+	all, err := syscall.Mmap(-1, 0, 5*page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Munmap(all) })
+	if err := syscall.Mprotect(all[4*page:], syscall.PROT_NONE); err != nil {
+		t.Fatal(err)
+	}
+	return &edge{t, all[:4*page]}
+}
+
+// last is the last n floats before the edge.
+func (e *edge) last(n int) []float32 {
+	b := e.all[len(e.all)-4*n:]
+	return unsafe.Slice((*float32)(unsafe.Pointer(&b[0])), n)
+}
+
+// TestLoopsStayInBounds runs every loop on operands that end at forbidden memory: a
+// read or write past the shape is a fault.
+func TestLoopsStayInBounds(t *testing.T) {
+	forEach(t, func(t *testing.T, o *ops, _ oracle) {
+		a, b, c, d := newEdge(t), newEdge(t), newEdge(t), newEdge(t)
+		for n := 1; n < 80; n++ {
+			o.add(a.last(n), b.last(n))
+			o.scale(a.last(n), 2)
+			o.gelu(a.last(n))
+			o.geluErf(a.last(n))
+			o.softmax(a.last(n))
+			o.norm(a.last(n), b.last(n), c.last(n), d.last(n), 1e-5)
+			for rows := 1; rows <= tileRows; rows++ {
+				dim := 1 + n%7
+				lines := (n + lanes - 1) / lanes * lanes
+				o.scores(rows, n, dim, a.last(rows*dim), dim, b.last(dim*n), b.last(dim*n), n, 1, d.last(rows*lines), lines)
+				o.values(rows, dim, n, a.last(rows*dim), dim, b.last(dim*n), b.last(dim*n), d.last(rows*n), n)
+			}
+			for width := lanes; width <= panelWidth; width += lanes {
+				rows := 1 + n%19
+				o.panel(rows, 5, a.last(rows*5), 5, b.last(5*width), width, c.last(width), 0, d.last(rows*width), width)
+			}
+		}
+	})
+}
+
+func TestWrongShapesPanicBeforeAssembly(t *testing.T) {
+	forEach(t, func(t *testing.T, o *ops, _ oracle) {
+		f := func(n int) []float32 { return make([]float32, n) }
+		for i, run := range []func(){
+			func() { o.panel(2, 5, f(9), 5, f(80), 16, f(16), 0, f(32), 16) },
+			func() { o.panel(2, 5, f(10), 5, f(79), 16, f(16), 0, f(32), 16) },
+			func() { o.panel(2, 5, f(10), 5, f(80), 16, f(15), 0, f(32), 16) },
+			func() { o.panel(2, 5, f(10), 5, f(80), 16, f(16), 0, f(31), 16) },
+			func() { o.scores(1, 4, 3, f(2), 3, f(12), f(12), 4, 1, f(16), 16) },
+			func() { o.scores(1, 4, 3, f(3), 3, f(11), f(12), 4, 1, f(16), 16) },
+			func() { o.values(1, 4, 3, f(3), 4, f(12), f(12), f(3), 3) },
+			func() { o.values(1, 4, 3, f(4), 4, f(11), f(12), f(3), 3) },
+			func() { o.values(1, 4, 3, f(4), 4, f(12), f(12), f(2), 3) },
+			func() { o.add(f(3), f(4)) },
+			func() { o.norm(f(3), f(4), f(4), f(4), 1) },
+		} {
+			func() {
+				defer func() {
+					if recover() == nil {
+						t.Errorf("call %d does not panic", i)
+					}
+				}()
+				run()
+			}()
+		}
+	})
+}
