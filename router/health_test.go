@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -121,6 +122,28 @@ func TestHangingCheck(t *testing.T) {
 	}
 	if a, b := rt.replica("r00"), rt.replica("r01"); a.State != StateDown || a.FailedChecks != 3 || b.State != StateReady {
 		t.Errorf("hanging: %s after %d failures; the other: %s", a.State, a.FailedChecks, b.State)
+	}
+}
+
+// A replica that hangs gathers no checks.
+func TestOneCheckAtATime(t *testing.T) {
+	rt := newTestRouter(t, 1, nil)
+	arrived, release := make(chan struct{}, 10), make(chan struct{})
+	rt.fakes[0].set(func(f *fakeReplica) {
+		f.healthy = func(w http.ResponseWriter, r *http.Request) { arrived <- struct{}{}; <-release }
+	})
+	var checks sync.WaitGroup
+	for range 5 {
+		rt.checkAll(t.Context(), &checks)
+	}
+	close(release)
+	checks.Wait()
+	if n := len(arrived); n != 1 {
+		t.Errorf("%d checks at once", n)
+	}
+	rt.round()
+	if n := len(arrived); n != 2 {
+		t.Errorf("%d checks after another round, want 2", n)
 	}
 }
 

@@ -91,7 +91,8 @@ func (x *exchange) read() bool {
 	return false
 }
 
-// attempt sends the request to one replica after another until one answers.
+// attempt sends the request to one replica after another until one answers. A request
+// that is pinned finds no other to choose.
 func (x *exchange) attempt() {
 	w := wish{prompt: &x.prompt, policy: x.route.policy, pin: x.r.Header.Get(headerReplica)}
 	if w.pin != "" {
@@ -124,7 +125,7 @@ func (x *exchange) attempt() {
 		last = failed
 		w.tried = append(w.tried, b.id)
 		x.row.Failures = append(x.row.Failures, Failure{Replica: b.id, Status: failed.status, Error: failed.message})
-		if !x.route.retry || w.pin != "" || len(w.tried) > x.router.config.Retries {
+		if !x.route.retry || len(w.tried) > x.router.config.Retries {
 			x.giveUp(last)
 			return
 		}

@@ -381,8 +381,8 @@ func TestClientGoneCancelsUpstream(t *testing.T) {
 		if row.Outcome != OutcomeCancelled || row.Retries != 0 {
 			t.Errorf("%s: ledger row %+v", when, row)
 		}
-		if s := rt.replica("r00"); s.State != StateReady || s.FailedChecks != 0 {
-			t.Errorf("%s: the replica was blamed: %+v", when, s)
+		if r := rt.registry.replicas[0]; r.state != StateReady || r.broken != 0 {
+			t.Errorf("%s: the replica was blamed: %+v", when, r)
 		}
 		rt.idle()
 	}
@@ -408,6 +408,21 @@ func TestChatIsRoutedByItsMessages(t *testing.T) {
 	for i, row := range rt.rows(4) {
 		if (row.PredictedCached > 100) != (i > 0) {
 			t.Errorf("turn %d: %d cached tokens predicted", i, row.PredictedCached)
+		}
+	}
+}
+
+// The last token of a prompt is always computed, so it is never predicted to be cached.
+func TestPredictionLeavesTheLastToken(t *testing.T) {
+	rt := newTestRouter(t, 1, nil)
+	for range 2 {
+		rt.post(tokenBody(1, 64, 0, 0, ""))
+		rt.post(`{"model":"m","prompt":[[1,1,1,1,1,1,1,1,1,1,1,1,1,1,1,1],[2,2,2,2,2,2,2,2,2,2,2,2,2,2,2,2]]}`)
+	}
+	rows := rt.rows(4)
+	for i, want := range []int{0, 0, 63, 30} {
+		if rows[i].PredictedCached != want {
+			t.Errorf("request %d: %d of %d tokens predicted, want %d", i, rows[i].PredictedCached, rows[i].PromptTokens, want)
 		}
 	}
 }

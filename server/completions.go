@@ -30,8 +30,7 @@ type update struct {
 }
 
 func (s *Server) completions(w http.ResponseWriter, r *http.Request) {
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel()
+	ctx := r.Context() // ends, at the latest, when this handler returns
 	req, err := s.readCompletion(w, r)
 	if err != nil {
 		s.fail(w, r, err)

@@ -9,6 +9,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
 	"reflect"
 	"regexp"
 	"slices"
@@ -280,6 +281,72 @@ func quote(texts []string) string {
 		panic(err)
 	}
 	return string(quoted)
+}
+
+// What was held back comes out at the end: a stop string that was only begun, and bytes
+// that never became a character.
+func TestHeldBackTextComesOutAtTheEnd(t *testing.T) {
+	for _, tt := range []struct {
+		ids  []int32
+		want string
+	}{
+		{spell(t, "one tw"), "one tw"},
+		{spell(t, "größ")[:5], "grö�"}, // half of ß
+		{spell(t, "ab tw\xe2\x82"), "ab tw�"},
+		{append(spell(t, "ab tw\xe2\x82"), testEOS), "ab tw�"},
+	} {
+		r := newRig(t, says(tt.ids, 0))
+		fields := `"max_tokens":40,"stop":["two"]`
+		if got := r.complete(fields).Choices[0].Text; got != tt.want {
+			t.Errorf("got %q, want %q", got, tt.want)
+		}
+		if chunks, body := r.chunks("," + fields); joined(chunks, 0) != tt.want {
+			t.Errorf("streamed %s, want %q", body, tt.want)
+		}
+	}
+}
+
+// Of two prompts one finds its stop string: its work ends at once, though the other goes on,
+// and what the engine has made meanwhile does not count.
+func TestStopStringEndsItsOwnPromptOnly(t *testing.T) {
+	ids := spell(t, "one two")
+	firstEnded := make(chan bool, 2)
+	e := &scriptedEngine{}
+	e.script = func(ctx context.Context, r engine.Request, out chan<- engine.Event) {
+		if len(r.Tokens) == 1 {
+			for _, id := range ids {
+				out <- engine.Event{Token: id}
+			}
+			waitForAbort(ctx, r, out)
+			firstEnded <- true
+			return
+		}
+		<-firstEnded
+		out <- engine.Event{Token: ids[0], Finish: engine.FinishLength}
+	}
+	r := newRig(t, e)
+	fields := `"prompt":[[1],[1,2]],"stop":"e"`
+	out := r.complete(fields)
+	if a, b := out.Choices[0], out.Choices[1]; a.Text != "on" || *a.FinishReason != "stop" || b.Text != "o" || *b.FinishReason != "length" || out.Usage.CompletionTokens != 4 {
+		t.Errorf("got %+v, %+v, usage %+v", a, b, out.Usage)
+	}
+	if chunks, body := r.chunks("," + fields); joined(chunks, 0) != "on" || joined(chunks, 1) != "o" {
+		t.Errorf("streamed %s", body)
+	}
+}
+
+// A client that is gone is answered nothing, whichever sign of it comes first.
+func TestNothingIsSaidToAClientThatIsGone(t *testing.T) {
+	e := says(nil, 0)
+	e.refuse = context.Canceled
+	r := newRig(t, e)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	w := httptest.NewRecorder()
+	r.Handler().ServeHTTP(w, httptest.NewRequestWithContext(ctx, "POST", "/v1/completions", strings.NewReader(request(""))))
+	if w.Body.Len() != 0 || !strings.Contains(r.log.String(), `"status":499`) {
+		t.Errorf("answered %q; log %s", w.Body, r.log)
+	}
 }
 
 // A stop string found ends the engine's work, which would have gone on.

@@ -146,6 +146,34 @@ func TestStatsDuringAStep(t *testing.T) {
 	r.mustAllEqualLone(path)
 }
 
+// A context that looks back when the loop looks at it: between receiving a request and
+// planning it.
+type curiousContext struct {
+	context.Context
+	look func()
+}
+
+func (c curiousContext) Err() error {
+	c.look()
+	return c.Context.Err()
+}
+
+// No request is out of the counts for a moment, or a full queue would take one more.
+func TestNothingIsUncountedBetweenReceiveAndPlan(t *testing.T) {
+	r := newRig(t, path, 40, 4, Config{})
+	want := 0
+	ctx := curiousContext{context.Background(), func() {
+		if got := r.e.Stats().Waiting; got != want {
+			t.Errorf("%d wait, want %d", got, want)
+		}
+	}}
+	if _, err := r.e.Submit(ctx, ask(seqFrom(1, 10), 1)); err != nil {
+		t.Fatal(err)
+	}
+	want = 1
+	r.turn()
+}
+
 func TestResetOnTheLoop(t *testing.T) {
 	r := newRig(t, path, 40, 4, Config{})
 	reset := func() error {
@@ -186,7 +214,20 @@ func TestDrainFinishesWhatWasAccepted(t *testing.T) {
 	if _, err := r.trySubmit(ask(seqFrom(3, 10), 5)); !errors.Is(err, ErrDraining) {
 		t.Errorf("got %v", err)
 	}
-	r.finishAll()
+	for done := false; !done; {
+		r.turn()
+		done = finished(r) == len(r.calls)
+		select {
+		case <-r.e.empty:
+			if !done {
+				t.Fatal("drained before the last event")
+			}
+		default:
+			if done {
+				t.Fatal("not drained after the last event")
+			}
+		}
+	}
 	if err := r.e.Drain(context.Background()); err != nil {
 		t.Error(err)
 	}

@@ -163,5 +163,4 @@ func (s *scheduler) start(seq *sequence, kv *kvcache.Sequence) {
 			s.stats.RequestHits++
 		}
 	}
-	seq.seen = max(seq.seen, reused)
 }
