@@ -242,8 +242,8 @@ func (rt *testRouter) request(ctx context.Context, method, path, body string, he
 	return rt.server.Client().Do(req)
 }
 
-// rows returns the ledger, oldest first, once it holds want rows: a row is written when
-// the handler returns, which a client may see later than the answer's end.
+// rows returns the ledger, oldest first, once it holds want rows: that of a stream that
+// broke off, or whose client has gone, may come after the client knows.
 func (rt *testRouter) rows(want int) []Row {
 	rt.t.Helper()
 	deadline := time.Now().Add(10 * time.Second)

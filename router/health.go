@@ -1,14 +1,17 @@
 package router
 
 import (
+	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"sync"
 	"syscall"
+
+	"tailor/internal/openai"
 )
 
 const (
@@ -79,13 +82,21 @@ func (rt *Router) check(ctx context.Context, r *replica) sighting {
 	case resp.StatusCode/100 == 2:
 		return sighting{kind: seenOK, epoch: epoch}
 	case resp.StatusCode == http.StatusServiceUnavailable:
-		var health struct{ Status string }
-		if json.Unmarshal(body, &health) == nil && health.Status == string(StateDraining) {
-			return sighting{kind: seenDraining, err: "health check: draining", epoch: epoch}
-		}
-		return sighting{kind: seenUnready, err: "health check: status 503", epoch: epoch}
+		return unavailable("health check", epoch, body)
 	}
 	return sighting{kind: seenFailure, err: fmt.Sprintf("health check: status %d", resp.StatusCode), epoch: epoch}
+}
+
+// unavailable is what a 503 says. That a replica is about to leave it says in its status
+// or in the error's words; there is no code for it.
+func unavailable(where, epoch string, body []byte) sighting {
+	s := sighting{kind: seenUnready, epoch: epoch}
+	message := openai.ReadError(http.StatusServiceUnavailable, bytes.NewReader(body)).Message
+	if strings.Contains(message, string(StateDraining)) {
+		s.kind = seenDraining
+	}
+	s.err = fmt.Sprintf("%s: status 503: %s", where, message)
+	return s
 }
 
 // failed is what an error of the transport says about the replica; kind is what it says

@@ -71,6 +71,7 @@ func TestHealthChecks(t *testing.T) {
 		{200, "", StateReady},
 		{503, `{"status":"draining"}`, StateDraining},
 		{200, "", StateReady},
+		{503, `{"error":{"message":"the replica is draining","type":"server_error","param":null,"code":"service_unavailable"}}`, StateDraining},
 		{503, `{"status":"loading"}`, StateUnready},
 		{503, `not JSON`, StateUnready},
 		{204, "", StateReady},

@@ -184,19 +184,19 @@ func (x *exchange) send(b *booking) (*http.Response, *failure) {
 		}
 		return nil, &failure{replica: b.id, message: err.Error()}
 	}
-	seen := sighting{kind: seenAlive, epoch: resp.Header.Get(headerEpoch)}
+	epoch := resp.Header.Get(headerEpoch)
 	if resp.StatusCode != http.StatusBadGateway && resp.StatusCode != http.StatusServiceUnavailable {
-		b.saw(seen)
+		b.saw(sighting{kind: seenAlive, epoch: epoch})
 		return resp, nil
 	}
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxFailureBody)) // whatever of it there is
 	resp.Body.Close()
-	seen.kind, seen.err = seenUnready, fmt.Sprintf("answered a request with status %d", resp.StatusCode)
-	if resp.StatusCode == http.StatusBadGateway {
-		seen.kind = seenBroken
-	}
-	b.saw(seen)
 	message := openai.ReadError(resp.StatusCode, bytes.NewReader(body)).Message
+	if resp.StatusCode == http.StatusServiceUnavailable {
+		b.saw(unavailable("request", epoch, body))
+	} else {
+		b.saw(sighting{kind: seenBroken, err: "request: status 502: " + message, epoch: epoch})
+	}
 	return nil, &failure{replica: b.id, status: resp.StatusCode, message: message, header: resp.Header, body: body}
 }
 

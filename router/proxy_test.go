@@ -105,18 +105,25 @@ func TestRefusedConnectionIsRetried(t *testing.T) {
 }
 
 func TestGatewayStatusesAreRetried(t *testing.T) {
-	for _, code := range []int{502, 503} {
+	for _, tt := range []struct {
+		code    int
+		message string
+		state   State
+	}{
+		{502, "no", StateReady}, {503, "no", StateUnready}, {503, "draining", StateDraining},
+	} {
+		code := tt.code
 		rt := newTestRouter(t, 2, withPolicy("round_robin"))
-		rt.fakes[0].set(func(f *fakeReplica) { f.answer = status(code, `{"error":{"message":"no"}}`) })
+		rt.fakes[0].set(func(f *fakeReplica) { f.answer = status(code, `{"error":{"message":"`+tt.message+`"}}`) })
 		if a := rt.post(tokenBody(1, 64, 0, 10, `,"stream":true`)); a.status != 200 || a.body != wholeAnswer {
 			t.Fatalf("%d: status %d: %s", code, a.status, a.body)
 		}
 		row := rt.rows(1)[0]
-		if row.Retries != 1 || row.Failures[0].Status != code || row.Failures[0].Error != "no" {
+		if row.Retries != 1 || row.Failures[0].Status != code || row.Failures[0].Error != tt.message {
 			t.Errorf("%d: ledger row %+v", code, row)
 		}
-		if s := rt.state("r00"); (code == 503) != (s == StateUnready) {
-			t.Errorf("%d: the replica is %s", code, s)
+		if s := rt.state("r00"); s != tt.state {
+			t.Errorf("%d: the replica is %s, want %s", code, s, tt.state)
 		}
 	}
 }
