@@ -23,6 +23,7 @@ type Chunk struct {
 // Keys are stored transposed, one column per token, so that a score kernel computes
 // neighbouring tokens in neighbouring vector lanes; values are stored a row per token.
 // Both slices alias the storage and stay valid until the sequence is changed or freed.
+// Forward calls the methods from several goroutines at once.
 type KV interface {
 	// BlockSize is the number of token rows in a block.
 	BlockSize() int

@@ -9,7 +9,8 @@ import (
 )
 
 // Model is a checkpoint ready to run. It is immutable and safe for concurrent use, so
-// replicas in one process share it.
+// replicas in one process share it. Its weights lie outside the Go heap and are given
+// back when the collector finds the Model unreachable.
 type Model struct {
 	config    Config
 	embedding []float32 // [Vocab][Width], nil if tied: then rows are columns of head

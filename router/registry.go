@@ -1,6 +1,7 @@
 package router
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"net/url"
@@ -32,6 +33,7 @@ type registry struct {
 
 	mu       sync.Mutex
 	replicas []*replica
+	news     chan struct{} // closed, and replaced, when a replica's state changes
 }
 
 // wish is what a request asks of the choice.
@@ -103,6 +105,7 @@ func (g *registry) choose(w wish) (*booking, policy.Decision, error) {
 			ID:     r.id,
 			Ready:  r.state == StateReady && !slices.Contains(w.tried, r.id),
 			Cached: g.predict(r, w.prompt, now),
+			Held:   len(r.index.blocks),
 			Load:   r.load,
 		}
 	}
@@ -156,7 +159,7 @@ func (g *registry) pinned(id string, states []policy.Replica) (policy.Decision, 
 	}
 	return policy.Decision{
 		Replica: id, Reason: reasonPinned, Cached: s.Cached,
-		Candidates: []policy.Candidate{{ID: id, Cached: s.Cached, Load: s.Load}},
+		Candidates: []policy.Candidate{{ID: id, Cached: s.Cached, Held: s.Held, Load: s.Load}},
 	}, nil
 }
 
@@ -192,9 +195,31 @@ func (g *registry) saw(r *replica, s sighting) {
 		r.index = g.newIndex()
 	}
 	state := r.state
+	if changed {
+		close(g.news)
+		g.news = make(chan struct{})
+	}
 	g.mu.Unlock()
 	if changed {
 		g.log.Info("replica changed state", "replica", r.id, "from", before, "to", state, "error", s.err)
+	}
+}
+
+// awaitReady returns when all replicas are ready at one time, or with ctx's error.
+func (g *registry) awaitReady(ctx context.Context) error {
+	for {
+		g.mu.Lock()
+		news := g.news
+		waiting := slices.ContainsFunc(g.replicas, func(r *replica) bool { return r.state != StateReady })
+		g.mu.Unlock()
+		if !waiting {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-news:
+		}
 	}
 }
 

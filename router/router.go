@@ -44,6 +44,7 @@ func New(config Config) (*Router, error) {
 			limit: config.PrefixBlocks, saltByKey: config.SaltByKey,
 		},
 		registry: &registry{
+			news:        make(chan struct{}),
 			blockTokens: config.BlockTokens, indexBlocks: config.IndexBlocks, indexAge: config.IndexAge,
 			health: config.Health, clock: config.Clock, log: config.Log,
 		},
@@ -67,6 +68,9 @@ func (rt *Router) Run(ctx context.Context) {
 		t.CloseIdleConnections()
 	}
 }
+
+// AwaitReady returns when all replicas are ready, which Run finds out, or with ctx's error.
+func (rt *Router) AwaitReady(ctx context.Context) error { return rt.registry.awaitReady(ctx) }
 
 // Add takes in another replica; it serves once a check has passed. Errors wrap ErrReplica.
 func (rt *Router) Add(r Replica) error { return rt.registry.add(r) }

@@ -17,9 +17,9 @@ import (
 //     end-of-text token and the one that completed a stop string included.
 //   - finish is "" until the end, and push is not called after it.
 type choice struct {
-	index     int                // of the prompt
-	prompt    int                // its tokens
-	cancel    context.CancelFunc // ends the engine's work on it
+	index     int                     // of the prompt
+	prompt    int                     // its tokens
+	cancel    context.CancelCauseFunc // ends the engine's work on it
 	isSpecial func(id int32) bool
 	decoder   *tokenizer.Stream
 	stops     *stopFinder
@@ -31,7 +31,11 @@ type choice struct {
 	stop      string // the stop string found
 }
 
-var errNoReason = errors.New("the engine ended a sequence without a reason")
+var (
+	errNoReason = errors.New("the engine ended a sequence without a reason")
+	// errStopFound is for the engine's log, which would otherwise blame the client.
+	errStopFound = errors.New("a stop string was found")
+)
 
 // push takes the next event and returns the text that is certain now. The error is
 // why the engine gave up.
@@ -59,7 +63,7 @@ func (c *choice) push(event engine.Event) (string, error) {
 	switch {
 	case c.stop != "":
 		c.finish = openai.FinishStop
-		c.cancel()
+		c.cancel(errStopFound)
 	case event.Finish != "":
 		text += c.stops.flush()
 		c.finish = string(event.Finish)

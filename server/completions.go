@@ -83,7 +83,7 @@ func (s *Server) tokens(p openai.Prompt, i int) ([]int32, error) {
 		e.Code = openai.CodeContextLength
 		return nil, e
 	}
-	return s.Tokenizer.Encode(text, true)
+	return s.Tokenizer.Encode(text, false)
 }
 
 // submit hands all prompts to the engine, or none: ctx ends those accepted before one
@@ -106,7 +106,7 @@ func (s *Server) submit(ctx context.Context, req *openai.CompletionRequest) (*co
 	}
 	events := make([]<-chan engine.Event, len(prompts))
 	for i, tokens := range prompts {
-		own, cancel := context.WithCancel(ctx)
+		own, cancel := context.WithCancelCause(ctx)
 		ch, err := s.Engine.Submit(own, engine.Request{
 			ID:        requestID(ctx),
 			Tokens:    tokens,
@@ -121,7 +121,7 @@ func (s *Server) submit(ctx context.Context, req *openai.CompletionRequest) (*co
 			IgnoreEOS: openai.Or(req.IgnoreEOS, false),
 		})
 		if err != nil {
-			cancel()
+			cancel(err)
 			if len(prompts) > 1 {
 				err = fmt.Errorf("prompt %d of %d: %w", i, len(prompts), err)
 			}

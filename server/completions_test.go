@@ -27,7 +27,7 @@ func TestCompletion(t *testing.T) {
 	const want = `{"id":"cmpl-req-1","object":"text_completion","created":1,"model":"tailor-4m",` +
 		`"choices":[{"index":0,"text":"ab","logprobs":null,"finish_reason":"length","stop_reason":null}],` +
 		`"usage":{"prompt_tokens":1,"completion_tokens":2,"total_tokens":3,"prompt_tokens_details":{"cached_tokens":0}}}`
-	prompt, err := tokens(t).Encode("hi", true)
+	prompt, err := tokens(t).Encode("hi", false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,8 +14,9 @@
 // Whatever ends the handler, ends its contexts, and with them the engine's work:
 // an answer, a stop string, a client that has left or stopped reading, a panic.
 //
-// Text in prompts may spell special tokens ("<|endoftext|>"), as in vLLM's
-// completions; who passes on text of strangers sends token ids instead.
+// The spelling of a special token in a prompt ("<|endoftext|>") is text like any
+// other, so that a stranger's text cannot end a document; who wants the token sends
+// token ids. (vLLM makes the token.)
 //
 // Errors of the engine become HTTP statuses here and nowhere else: errors.go.
 package server

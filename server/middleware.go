@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"time"
 
@@ -19,6 +20,7 @@ import (
 const (
 	headerRequestID = "X-Request-Id"
 	headerReplica   = "X-Tailor-Replica"
+	headerEpoch     = "X-Tailor-Epoch"
 )
 
 const maxRequestID = 128 // bytes
@@ -45,6 +47,12 @@ const (
 func requestID(ctx context.Context) string { return ctx.Value(keyRequestID).(string) }
 func recordOf(ctx context.Context) *record { return ctx.Value(keyRecord).(*record) }
 
+// epoch names the life of the prefix cache: it changes when the process is another one or
+// the cache has been reset, so that a router forgets what it knew of the old one.
+func (s *Server) epoch() string {
+	return s.started + "." + strconv.FormatUint(s.resets.Load(), 10)
+}
+
 // identify gives the request an id, its client's if it sent a usable one, and says in
 // the answer which request and replica it was.
 func (s *Server) identify(next http.Handler) http.Handler {
@@ -55,6 +63,7 @@ func (s *Server) identify(next http.Handler) http.Handler {
 		}
 		w.Header().Set(headerRequestID, id)
 		w.Header().Set(headerReplica, s.Replica)
+		w.Header().Set(headerEpoch, s.epoch())
 		ctx := context.WithValue(r.Context(), keyRequestID, id)
 		ctx = context.WithValue(ctx, keyRecord, new(record))
 		next.ServeHTTP(w, r.WithContext(ctx))

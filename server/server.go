@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"crypto/rand"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -55,8 +56,10 @@ type Config struct {
 type Server struct {
 	Config
 	created       time.Time
+	started       string // random: no other process has it
 	maxTokenBytes int // the most text that a token stands for
 	draining      atomic.Bool
+	resets        atomic.Uint64
 	metrics       *metrics
 }
 
@@ -71,7 +74,7 @@ func New(cfg Config) *Server {
 	if cfg.WriteTimeout == 0 {
 		cfg.WriteTimeout = 30 * time.Second
 	}
-	s := &Server{Config: cfg, created: time.Now(), metrics: newMetrics(cfg)}
+	s := &Server{Config: cfg, created: time.Now(), started: strings.ToLower(rand.Text()), metrics: newMetrics(cfg)}
 	for id := range cfg.Tokenizer.VocabSize() {
 		bytes, _ := cfg.Tokenizer.Bytes(int32(id))
 		s.maxTokenBytes = max(s.maxTokenBytes, len(bytes))

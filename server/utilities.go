@@ -38,12 +38,14 @@ func (s *Server) version(w http.ResponseWriter, _ *http.Request) {
 	s.respond(w, map[string]string{"version": s.Version})
 }
 
-// tokenize answers as vLLM does, and makes special tokens of their spelling as
-// completions do. add_special_tokens changes nothing: GPT-2 adds none.
+// tokenize answers as vLLM does. As in completions, the spelling of a special token is
+// text, unless parse_special (llama.cpp's name) asks for the token. add_special_tokens
+// changes nothing: GPT-2 adds none.
 func (s *Server) tokenize(w http.ResponseWriter, r *http.Request) {
 	var in struct {
 		Prompt          *string `json:"prompt"`
 		ReturnTokenStrs bool    `json:"return_token_strs"`
+		ParseSpecial    bool    `json:"parse_special"`
 	}
 	body, err := openai.ReadBody(w, r, s.MaxBody)
 	if err == nil {
@@ -56,7 +58,7 @@ func (s *Server) tokenize(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, err)
 		return
 	}
-	tokens, err := s.Tokenizer.Encode(*in.Prompt, true)
+	tokens, err := s.Tokenizer.Encode(*in.Prompt, in.ParseSpecial)
 	if err != nil {
 		s.fail(w, r, err)
 		return
@@ -114,5 +116,7 @@ func (s *Server) resetPrefixCache(w http.ResponseWriter, r *http.Request) {
 		s.fail(w, r, err)
 		return
 	}
+	s.resets.Add(1)
+	w.Header().Set(headerEpoch, s.epoch())
 	s.respond(w, map[string]bool{"success": true})
 }

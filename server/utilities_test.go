@@ -3,6 +3,7 @@ package server
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -62,7 +63,7 @@ func TestTokenizeAndBack(t *testing.T) {
 		Tokens      []int32  `json:"tokens"`
 		TokenStrs   []string `json:"token_strs"`
 	}
-	a := r.do("POST", "/tokenize", fmt.Sprintf(`{"prompt":%q,"add_special_tokens":true}`, text))
+	a := r.do("POST", "/tokenize", fmt.Sprintf(`{"prompt":%q,"parse_special":true}`, text))
 	if err := json.Unmarshal([]byte(a.body), &out); err != nil || a.status != 200 {
 		t.Fatalf("status %d, %s, %v", a.status, a.body, err)
 	}
@@ -71,6 +72,10 @@ func TestTokenizeAndBack(t *testing.T) {
 	}
 	if ids[len(ids)-1] != testEOS {
 		t.Errorf("the special token was not recognised: %v", ids)
+	}
+	a = r.do("POST", "/tokenize", fmt.Sprintf(`{"prompt":%q,"add_special_tokens":true}`, text))
+	if err := json.Unmarshal([]byte(a.body), &out); err != nil || slices.Contains(out.Tokens, testEOS) {
+		t.Errorf("plain text made a special token: %s, %v", a.body, err)
 	}
 	a = r.do("POST", "/tokenize", `{"prompt":"the cat","return_token_strs":true}`)
 	if err := json.Unmarshal([]byte(a.body), &out); err != nil || strings.Join(out.TokenStrs, "") != "the cat" {
@@ -94,5 +99,22 @@ func TestTokenizeAndBack(t *testing.T) {
 	}
 	if a := r.do("POST", "/tokenize", `{"prompt":""}`); a.body != `{"count":0,"max_model_len":1024,"tokens":[],"token_strs":null}` {
 		t.Errorf("empty: %s", a.body)
+	}
+}
+
+// TestEpochChangesWithTheCache lets a router notice that what it knew of a replica is void.
+func TestEpochChangesWithTheCache(t *testing.T) {
+	r := newRig(t, says(nil, 0))
+	first := r.do("GET", "/health", "").header.Get("x-tailor-epoch")
+	if again := r.do("GET", "/v1/models", "").header.Get("x-tailor-epoch"); first == "" || again != first {
+		t.Errorf("epochs %q and %q: want one that stays", first, again)
+	}
+	reset := r.do("POST", "/reset_prefix_cache", "")
+	after := r.do("GET", "/health", "").header.Get("x-tailor-epoch")
+	if reset.status != 200 || after == first || reset.header.Get("x-tailor-epoch") != after {
+		t.Errorf("reset: status %d, epoch %q; before %q, after %q", reset.status, reset.header.Get("x-tailor-epoch"), first, after)
+	}
+	if other := newRig(t, says(nil, 0)).do("GET", "/health", "").header.Get("x-tailor-epoch"); other == after || other == first {
+		t.Errorf("another server has the same epoch %q", other)
 	}
 }

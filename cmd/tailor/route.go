@@ -62,7 +62,7 @@ URL or ID=URL. Prefixes are compared in blocks of tokens as the model's tokenize
 				cfg.Tokenize = func(text string) ([]int32, error) { return tok.Encode(text, false) }
 			}
 			group, ctx := errgroup.WithContext(cmd.Context())
-			url, err := startRouter(ctx, group, cfg, listen, func() {})
+			_, url, err := startRouter(ctx, group, cfg, listen, func() {})
 			if err != nil {
 				return stopGroup(group, err)
 			}

@@ -122,7 +122,7 @@ func startFleet(ctx context.Context, group *errgroup.Group, c *checkpoint, flags
 		f.replicas = append(f.replicas, r)
 		behind = append(behind, router.Replica{ID: r.id, URL: r.url})
 	}
-	f.url, err = startRouter(ctx, group, router.Config{
+	r, url, err := startRouter(ctx, group, router.Config{
 		Replicas:    behind,
 		Policy:      p,
 		Tokenize:    func(text string) ([]int32, error) { return c.tokenizer.Encode(text, false) },
@@ -130,18 +130,23 @@ func startFleet(ctx context.Context, group *errgroup.Group, c *checkpoint, flags
 		IndexBlocks: flags.kvBlocks,
 		Log:         log,
 	}, plan.listen, stopReplicas)
-	return f, err
+	if err != nil {
+		return nil, err
+	}
+	f.url = url
+	// Who is told that the fleet runs may use it at once.
+	return f, r.AwaitReady(ctx)
 }
 
 // startRouter listens at once and routes until ctx ends; then it drains, and calls stopped.
-func startRouter(ctx context.Context, group *errgroup.Group, cfg router.Config, listen string, stopped func()) (url string, err error) {
-	r, err := router.New(cfg)
+func startRouter(ctx context.Context, group *errgroup.Group, cfg router.Config, listen string, stopped func()) (r *router.Router, url string, err error) {
+	r, err = router.New(cfg)
 	if err != nil {
-		return "", err
+		return nil, "", err
 	}
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", listen)
 	if err != nil {
-		return "", err
+		return nil, "", err
 	}
 	group.Go(func() error {
 		r.Run(ctx)
@@ -153,7 +158,7 @@ func startRouter(ctx context.Context, group *errgroup.Group, cfg router.Config, 
 		drain := func() { _ = r.Drain(ctx) }
 		return server.Serve(ctx, server.NewHTTPServer(r, cfg.Log), listener, drain, drainTimeout)
 	})
-	return "http://" + listener.Addr().String(), nil
+	return r, "http://" + listener.Addr().String(), nil
 }
 
 // stopGroup ends what was started before err happened, and returns both errors.

@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"slices"
 	"testing"
 )
 
@@ -185,6 +186,30 @@ func TestRoutersAgreeOnColdPrefixes(t *testing.T) {
 		theirs[3].Cached = 32 // a chance match shorter than the key's depth
 		if a, b := choose(t, p, r, mine).Replica, choose(t, other, r2, theirs).Replica; a != b {
 			t.Fatalf("prefix %d: %s and %s", s, a, b)
+		}
+	}
+}
+
+// TestColdPrefixesGoWhereTheFewestBlocksAre has nobody busy: load cannot spread prefixes.
+func TestColdPrefixesGoWhereTheFewestBlocksAre(t *testing.T) {
+	replicas := []Replica{
+		{ID: "a", Ready: true, Held: 40},
+		{ID: "b", Ready: true, Held: 39},
+		{ID: "c", Ready: false, Held: 0},
+		{ID: "d", Ready: true, Held: 41},
+	}
+	p := NewPrefixAffinity(DefaultOptions())
+	for first := range int32(20) {
+		r := Request{Blocks: ChainTokens(Root(UnitTokens, "m", ""), []int32{first, 1, 2, 3}, 2, 10), BlockTokens: 2, Tokens: 4}
+		d, err := p.Choose(r, replicas)
+		if err != nil || d.Replica != "b" || d.Reason != ReasonCold {
+			t.Fatalf("prefix %d: %+v, %v; want b, cold", first, d, err)
+		}
+		// One request in flight outweighs any number of blocks.
+		busy := slices.Clone(replicas)
+		busy[1].Load = Load{Tokens: 1, Requests: 1}
+		if d, err = p.Choose(r, busy); err != nil || d.Replica != "a" {
+			t.Fatalf("prefix %d with b busy: %+v, %v; want a", first, d, err)
 		}
 	}
 }

@@ -66,13 +66,16 @@ type Replica struct {
 	Ready bool
 	// Cached is how many of the request's prompt tokens it is expected not to compute.
 	Cached int
-	Load   Load
+	// Held is how many blocks of any prefix it is expected to hold.
+	Held int
+	Load Load
 }
 
 // Candidate is a replica that could have been chosen, as the policy saw it.
 type Candidate struct {
 	ID     string `json:"id"`
 	Cached int    `json:"cached"`
+	Held   int    `json:"held_blocks"`
 	Load   Load   `json:"load"`
 }
 
@@ -197,7 +200,7 @@ func ready(replicas []Replica) ([]Candidate, error) {
 			panic(fmt.Sprintf("policy: replica %d is %q after %q: want strictly ascending IDs", i, r.ID, replicas[i-1].ID))
 		}
 		if r.Ready {
-			candidates = append(candidates, Candidate{ID: r.ID, Cached: r.Cached, Load: r.Load})
+			candidates = append(candidates, Candidate{ID: r.ID, Cached: r.Cached, Held: r.Held, Load: r.Load})
 		}
 	}
 	if len(candidates) == 0 {

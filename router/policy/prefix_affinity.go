@@ -5,9 +5,10 @@ package policy
 // a popular prefix spills to another replica, which then holds it too and shares the
 // traffic from then on.
 //
-// A prefix that nobody holds goes to the least loaded replica, ties broken by the
-// rendezvous hash of the prefix: cold prefixes spread, and two routers that know nothing
-// of each other send the same one to the same place.
+// A prefix that nobody holds goes to the least loaded replica, and among equals to the one
+// that holds the fewest blocks: while requests come one at a time, load says nothing, and
+// prefixes placed by chance alone pile up. What is still equal the rendezvous hash of the
+// prefix decides, so that two routers that have seen nothing agree.
 //
 // A prefix counts as held if it covers a minimum share of the prompt. Otherwise a short
 // opening common to all prompts would, while loads are low, draw every conversation to
@@ -53,7 +54,7 @@ func (p *PrefixAffinity) Choose(r Request, replicas []Replica) (Decision, error)
 			depth = max(depth, longest/r.BlockTokens+1)
 		}
 		if key, ok := r.key(depth); ok {
-			return decide(candidates, leastLoaded(candidates, key), ReasonCold), nil
+			return decide(candidates, emptiest(candidates, key), ReasonCold), nil
 		}
 		return decide(candidates, leastLoaded(candidates, r.fallbackKey()), ReasonNoPrefix), nil
 	}
@@ -79,6 +80,22 @@ func (p *PrefixAffinity) Choose(r Request, replicas []Replica) (Decision, error)
 	d := decide(candidates, chosen, ReasonSpill)
 	d.SpilledFrom = candidates[preferred].ID
 	return d, nil
+}
+
+// emptiest is the position of the least loaded candidate, of equals the one that holds the
+// fewest blocks.
+func emptiest(candidates []Candidate, key Hash) int {
+	return best(candidates, func(a, b Candidate) int {
+		switch {
+		case a.Load.less(b.Load):
+			return 1
+		case b.Load.less(a.Load):
+			return -1
+		case a.Held != b.Held:
+			return b.Held - a.Held
+		}
+		return byRendezvous(key, a, b)
+	})
 }
 
 // held says whether cached tokens are enough of the prompt to follow them.

@@ -12,7 +12,7 @@ import (
 )
 
 var (
-	soak     = flag.Duration("soak", 0, "run the Model tests with fresh seeds for this long, each")
+	soak     = flag.Duration("soak", 0, "run the Model tests, of which there are two, with fresh seeds for this long together")
 	onlySeed = flag.Uint64("seed", 0, "run the Model tests with this seed alone")
 )
 
@@ -105,7 +105,7 @@ func modelSeeds(t *testing.T, seeds int, test func(t *testing.T, rnd *rand.Rand)
 	case *soak > 0:
 		began := time.Now()
 		n := 0
-		for ; time.Since(began) < *soak && !t.Failed(); n++ {
+		for ; time.Since(began) < *soak/2 && !t.Failed(); n++ {
 			runSeed(t, uint64(began.UnixNano())+uint64(n), test)
 		}
 		return n

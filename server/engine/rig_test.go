@@ -205,7 +205,7 @@ func (r *rig) finishAll() {
 // lone is the answer of an engine that never saw another request, with room to spare.
 func lone(t testing.TB, m subject, req Request) answer {
 	t.Helper()
-	r := newRig(t, m, m.shape.Context, 16, Config{MaxBatchedTokens: m.shape.Context})
+	r := newRig(t, m, m.shape.Context/16, 16, Config{MaxBatchedTokens: m.shape.Context})
 	c := r.submit(req)
 	r.finishAll()
 	if c.last.Cached != 0 || r.e.Stats().PromptReused != 0 {

@@ -10,13 +10,14 @@ import (
 
 // sequence is a request on its way. The step loop owns it from the moment it is received.
 //
-//		tokens:   |-------- prompt --------|--- generated ---|
-//		kv rows:  |- reused -|-- computed --|.. pending ..|
+//   - kv is nil while the sequence waits, for the first time or preempted.
+//   - tokens only grows: a preempted sequence resumes with what it had generated.
+//   - While it runs, kv has room for all of tokens, but for the one just generated, which
+//     gets its row in the step that runs it.
+//   - Computed rows only grow while it runs:
 //
-//	  - kv is nil while the sequence waits, for the first time or preempted.
-//	  - tokens only grows: a preempted sequence resumes with what it had generated.
-//	  - While it runs, kv has room for all of tokens, or for all but the last one, which
-//	    gets its row in the step that runs it.
+//	tokens  |------------- prompt -------------|---- generated ----|
+//	rows    |-- reused --|-- computed --|-- pending ---------------|
 type sequence struct {
 	id      string
 	ctx     context.Context

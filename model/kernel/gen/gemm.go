@@ -45,9 +45,9 @@ func (s set) panel(rows, lines int) {
 	lda := loadBytes("lda")
 	a := newRows(load64("a"), lda, rows)
 	b, ldb := load64("b"), loadBytes("ldb")
-	ahead := 2048 * lines
+	ahead := 1024 * lines
 	if rows <= 2 {
-		ahead = 4096
+		ahead = 2048
 	}
 	loop := name + "_loop" + s.name
 	Label(loop)

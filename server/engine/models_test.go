@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -9,6 +10,7 @@ import (
 	"gorgonia.org/tensor"
 
 	"tailor/model"
+	"tailor/weights"
 )
 
 var tinyShape = model.Config{
@@ -53,11 +55,40 @@ var tinyModel = sync.OnceValues(func() (*model.Model, error) {
 // tiny is a real transformer with random weights, small enough for thousands of steps.
 func tiny(t testing.TB) subject {
 	t.Helper()
-	m, err := tinyModel()
+	return withWeights(t, tinyModel)
+}
+
+func withWeights(t testing.TB, load func() (*model.Model, error)) subject {
+	t.Helper()
+	m, err := load()
 	if err != nil {
 		t.Fatal(err)
 	}
-	return subject{tinyShape, func(cfg Config) forwarder {
+	return subject{m.Config(), func(cfg Config) forwarder {
 		return m.NewWorkspace(cfg.MaxBatchedTokens, cfg.Threads)
 	}}
+}
+
+var bundledModel = sync.OnceValues(func() (*model.Model, error) {
+	folder := weights.Bundled()
+	text, err := fs.ReadFile(folder.FS(), "config.json")
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := model.ParseConfig(text)
+	if err != nil {
+		return nil, err
+	}
+	tensors, err := folder.Tensors()
+	if err != nil {
+		return nil, err
+	}
+	return model.New(cfg, tensors)
+})
+
+// bundled is the model that the server has built in: real weights, and matrices wide
+// enough for every path of the kernels.
+func bundled(t testing.TB) subject {
+	t.Helper()
+	return withWeights(t, bundledModel)
 }
