@@ -14,7 +14,8 @@ import (
 //   - tokens only grows: a preempted sequence resumes with what it had generated.
 //   - While it runs, kv has room for all of tokens, but for the one just generated, which
 //     gets its row in the step that runs it.
-//   - Computed rows only grow while it runs:
+//
+// Its tokens, and their rows in kv while it runs; the boundaries only move right:
 //
 //	tokens  |------------- prompt -------------|---- generated ----|
 //	rows    |-- reused --|-- computed --|-- pending ---------------|
