@@ -57,7 +57,7 @@ type Server struct {
 	Config
 	created       time.Time
 	started       string // random: no other process has it
-	maxTokenBytes int // the most text that a token stands for
+	maxTokenBytes int    // the most text that a token stands for
 	draining      atomic.Bool
 	resets        atomic.Uint64
 	metrics       *metrics
