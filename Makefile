@@ -8,7 +8,7 @@ PKGS        := ./...
 # go-nvml binds NVML functions that NVIDIA marks deprecated; the C compiler says so on every build.
 export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
 
-.PHONY: help build run test fmt vet staticcheck unit race portable lint fuzz soak bench clean
+.PHONY: help build run e2e slow test fmt vet staticcheck unit race portable lint fuzz soak explore bench clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,8 +53,18 @@ fuzz: ## every fuzz target for FUZZTIME (30s) each
 	  done; done
 
 SOAKTIME ?= 10m
-soak: ## the model-based tests again and again with fresh seeds for SOAKTIME (10m)
+soak: ## twice the load that 64 blocks can bear, on an engine and on a process, for SOAKTIME (10m) each
+	$(GO) test ./server/engine ./cmd/tailor -p 1 -run '^TestSoak' -count=1 -v -timeout 0 -soak $(SOAKTIME)
+
+explore: ## the model-based tests with fresh seeds for SOAKTIME (10m)
 	$(GO) test ./radixattn ./kvcache ./server/engine -run Model -count=1 -timeout 0 -soak $(SOAKTIME)
+
+e2e: ## the official Go and Node clients against the built program (fetches the Node client by npm)
+	cd e2e/node && npm ci --no-audit --no-fund
+	cd e2e && $(GO) test -count=1 ./...
+
+slow: ## 2,000 clients of a byte a second beside 8 normal ones (about 3 minutes)
+	cd e2e && $(GO) test -count=1 -run SlowClients -v . -slow 2000
 
 bench: build ## the lesson's comparison: random routing against prefix affinity
 	./$(BIN) bench --workload lesson

@@ -71,3 +71,38 @@ func BenchmarkCheck(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkExplain says why a prompt of 520 tokens, 500 of them cached, is not cached whole.
+func BenchmarkExplain(b *testing.B) {
+	m, prompt := benchCache(b)
+	tokens := prompt()
+	for b.Loop() {
+		m.Explain("", tokens)
+	}
+}
+
+// BenchmarkFork forks a sequence of 520 tokens, and frees the fork.
+func BenchmarkFork(b *testing.B) {
+	m, prompt := benchCache(b)
+	s, err := m.Allocate("", prompt())
+	if err != nil {
+		b.Fatal(err)
+	}
+	m.Commit(s, s.Len()-s.Computed())
+	b.ReportAllocs()
+	for b.Loop() {
+		f, err := m.Fork(s)
+		if err != nil {
+			b.Fatal(err)
+		}
+		m.Free(f)
+	}
+}
+
+// BenchmarkView describes 1000 nodes.
+func BenchmarkView(b *testing.B) {
+	m, _ := benchCache(b)
+	for b.Loop() {
+		m.View(1000)
+	}
+}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 
 	"tailor/paging"
-	"tailor/radixattn"
 )
 
 // Check proves the invariants of the cache: of its allocator, of its tree, and of both
@@ -14,11 +13,7 @@ func (m *Manager) Check() error {
 	if err := m.blocks.Check(); err != nil {
 		return err
 	}
-	locks := make([]*radixattn.Lock, len(m.live))
-	for i, s := range m.live {
-		locks[i] = s.lock
-	}
-	if err := m.tree.Check(locks); err != nil {
+	if err := m.tree.Check(m.locks()); err != nil {
 		return err
 	}
 
@@ -28,6 +23,9 @@ func (m *Manager) Check() error {
 		refs[id]++
 	}
 	inTree := append([]int(nil), refs...)
+	if err := m.past.check(inTree); err != nil {
+		return fmt.Errorf("kvcache: %w", err)
+	}
 	for i, s := range m.live {
 		if s.index != i || s.m != m {
 			return fmt.Errorf("kvcache: sequence %d thinks it is %d, or another manager's", i, s.index)

@@ -5,6 +5,7 @@
 //
 //	Allocate  matches the longest cached prefix, locks it, evicts if short, takes blocks
 //	          for the rest, copies the common rows of a block the match ends in
+//	Fork      starts a second sequence with the same computed tokens
 //	Append    makes room for one more token, in decode
 //	Commit    says that tokens have their keys and values; full blocks enter the tree
 //	Free      unlocks, and releases everything
@@ -23,4 +24,11 @@
 // tree, locked; they are shared and never written again. All blocks after them belong to
 // this sequence alone. Rows from Computed() on hold whatever an earlier owner left there;
 // nobody reads them before Forward has written them.
+//
+// # What can be asked
+//
+// Match says how much of a prompt is cached, Explain why the rest is not, View what is in
+// the tree, Walk block by block, Stats how many blocks there are of each kind, and Check
+// whether all of this is consistent. None of them changes anything. Who would rather be
+// told of each change is a Sink.
 package kvcache

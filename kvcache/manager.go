@@ -3,6 +3,7 @@ package kvcache
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"tailor/paging"
 	"tailor/radixattn"
@@ -25,7 +26,7 @@ var (
 	// ErrTooLong says that a sequence needs more blocks than the pool has: waiting will
 	// not help.
 	ErrTooLong = errors.New("sequence needs more blocks than the pool has")
-	// ErrHeld says that a Reset was refused, because sequences are live.
+	// ErrHeld says that a Reset or Close was refused, because sequences are live.
 	ErrHeld = errors.New("cache is held by live sequences")
 )
 
@@ -38,20 +39,56 @@ type Manager struct {
 	tree    *radixattn.Tree
 	live    []*Sequence
 	evicted uint64
+	sink    Sink // nil: nobody is told
+
+	// For Explain and View alone: no allocation or eviction depends on these.
+	clock *clock
+	past  *past
 }
 
+// Option sets what New otherwise chooses.
+type Option func(*Manager)
+
+// WithClock sets the clock by which Explain and View say when something happened. The
+// default is time.Now.
+func WithClock(now func() time.Time) Option { return func(m *Manager) { m.clock = newClock(now) } }
+
 // New returns an empty cache. It makes one allocation for the rows of all blocks, which
-// the operating system backs with memory as they are first written.
-func New(cfg Config) (*Manager, error) {
+// the operating system backs with memory as they are first written. A pool of 64 MiB or
+// more lies outside the Go heap, on Linux: it lasts until Close or the end of the process,
+// so that a slice which Keys or Values returned never outlives it unawares.
+func New(cfg Config, options ...Option) (*Manager, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	return &Manager{
+	pool, err := newPool(cfg)
+	if err != nil {
+		return nil, err
+	}
+	m := &Manager{
 		cfg:    cfg,
-		pool:   newPool(cfg),
+		pool:   pool,
 		blocks: paging.NewAllocator(cfg.Blocks),
-		tree:   radixattn.New(cfg.BlockSize),
-	}, nil
+		clock:  newClock(time.Now),
+		past:   newPast(cfg),
+	}
+	for _, option := range options {
+		option(m)
+	}
+	m.tree = radixattn.New(cfg.BlockSize, radixattn.WithEviction(cfg.Eviction), radixattn.WithClock(m.clock.tick))
+	return m, nil
+}
+
+// Close gives the pool back. While sequences are live it changes nothing and returns
+// ErrHeld. Afterwards nothing may be used any more: not the Manager, and no slice that
+// Keys or Values returned.
+func (m *Manager) Close() error {
+	if len(m.live) > 0 {
+		return fmt.Errorf("%w: %d", ErrHeld, len(m.live))
+	}
+	free := m.pool.free
+	m.pool, m.blocks, m.tree = nil, nil, nil
+	return free()
 }
 
 // Config returns the configuration that the cache was made with.
@@ -128,11 +165,16 @@ func (m *Manager) evict(n int) {
 	if n <= 0 {
 		return
 	}
-	for _, id := range m.tree.Evict(n) {
+	evicted := m.tree.Evict(n)
+	for _, id := range evicted {
 		if !m.blocks.Release(id) {
 			panic(fmt.Sprintf("kvcache: evicted block %d is still held by %d", id, m.blocks.Refs(id)))
 		}
+		m.past.leave(id, departure{tick: m.clock.tick()})
 		m.evicted++
+	}
+	if m.sink != nil {
+		m.sink.Removed(evicted)
 	}
 }
 
@@ -170,16 +212,25 @@ func (m *Manager) Commit(s *Sequence, n int) {
 	if from == to {
 		return
 	}
-	added := s.table.Blocks(from, to)
+	added, tokens := s.table.Blocks(from, to), s.tokens[from*size:to*size]
 	for _, id := range added {
 		m.blocks.Retain(id) // the tree's reference
 	}
-	for _, d := range m.tree.Insert(s.lock, s.tokens[from*size:to*size], added) {
+	above := paging.NoBlock
+	if from > 0 {
+		above = s.table.At(from - 1)
+	}
+	m.past.enter(s.salt, above, tokens, added)
+	duplicates := m.tree.Insert(s.lock, tokens, added)
+	for _, d := range duplicates {
 		m.blocks.Retain(d.Block)
 		own := s.table.Replace(from+d.Index, d.Block)
+		m.past.withdraw(own)
 		m.blocks.Release(own) // the tree's reference, which it did not take
 		m.blocks.Release(own) // the sequence's
 	}
+	// Below a block that was new to the tree there was nothing: duplicates come first.
+	m.tellStored(s, from+len(duplicates), to)
 }
 
 // Free ends a sequence, at whatever point it is. Its full computed blocks, generated
@@ -205,6 +256,10 @@ func (m *Manager) Reset() (held int, err error) {
 	}
 	for _, id := range m.tree.Evict(m.tree.Stats().Blocks) {
 		m.blocks.Release(id)
+		m.past.leave(id, departure{tick: m.clock.tick(), reset: true})
+	}
+	if m.sink != nil {
+		m.sink.Cleared()
 	}
 	return 0, nil
 }
@@ -213,36 +268,5 @@ func (m *Manager) Reset() (held int, err error) {
 func (m *Manager) mustOwn(s *Sequence) {
 	if s.m != m {
 		panic(fmt.Sprintf("kvcache: sequence of %d tokens was freed or is another manager's", len(s.tokens)))
-	}
-}
-
-// Stats counts blocks, and what is in the tree.
-type Stats struct {
-	Total     int    // blocks: Free + Held
-	Free      int    // blocks that nobody holds
-	Held      int    // blocks that a sequence or the tree holds
-	Cached    int    // blocks in the tree, whether sequences hold them or not
-	Evictable int    // blocks in the tree that no sequence holds
-	Evicted   uint64 // blocks evicted for others since the start; Reset does not count
-	Tokens    int    // tokens in the tree
-	Nodes     int    // nodes in the tree
-	Salts     int    // salts in the tree
-	Sequences int    // live sequences
-}
-
-// Stats returns the current counts. It costs nothing.
-func (m *Manager) Stats() Stats {
-	t := m.tree.Stats()
-	return Stats{
-		Total:     m.blocks.Total(),
-		Free:      m.blocks.Free(),
-		Held:      m.blocks.Held(),
-		Cached:    t.Blocks,
-		Evictable: t.Evictable,
-		Evicted:   m.evicted,
-		Tokens:    t.Tokens,
-		Nodes:     t.Nodes,
-		Salts:     t.Salts,
-		Sequences: len(m.live),
 	}
 }

@@ -100,7 +100,10 @@ func TestCommitBeyondTheTokens(t *testing.T) {
 // without gaps or overlaps.
 func TestPoolLayout(t *testing.T) {
 	cfg := Config{Blocks: 3, BlockSize: 4, Layers: 2, Heads: 2, HeadDim: 3}
-	p := newPool(cfg)
+	p, err := newPool(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for i := range p.data {
 		p.data[i] = float32(i)
 	}
@@ -153,6 +156,7 @@ func TestConfigValidate(t *testing.T) {
 		"Layers":            func(c *Config) { c.Layers = 0 },
 		"Heads":             func(c *Config) { c.Heads = math.MaxInt },
 		"HeadDim":           func(c *Config) { c.HeadDim = 0 },
+		"eviction":          func(c *Config) { c.Eviction = 2 },
 		"beyond all memory": func(c *Config) { c.Blocks, c.BlockSize, c.Layers = math.MaxInt32, math.MaxInt32, math.MaxInt32 },
 	} {
 		c := good

@@ -3,8 +3,6 @@ package kvcache
 import (
 	"flag"
 	"fmt"
-	"hash/fnv"
-	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -14,6 +12,7 @@ import (
 var (
 	modelOps  = flag.Int("model.ops", 60_000, "operations of the model-based test (a tenth with -short)")
 	modelSeed = flag.Uint64("model.seed", 0, "seed of the model-based test; 0 takes one from the clock")
+	soak      = flag.Duration("soak", 0, "run the model-based test again and again for this long")
 )
 
 // chooser makes the choices of a run: at random, or from a fuzzer's bytes.
@@ -34,82 +33,35 @@ func (c *bytesChooser) IntN(n int) int {
 	return int(b) % n
 }
 
-// pathHash is what the "model" of these tests computes for a position: it depends on all
-// tokens up to it, under one salt.
-func pathHash(salt string, path []int32) uint64 {
-	h := fnv.New64a()
-	fmt.Fprintf(h, "%q", salt)
-	sum := h.Sum64()
-	for _, token := range path {
-		sum = (sum + uint64(token) + 1) * 0x9E3779B97F4A7C15
-		sum ^= sum >> 29
-	}
-	return sum
-}
-
-// eachNumber calls f with the address of every number of one token row, and the number
-// that belongs there. It depends on the path and on the place in the storage: a block of
-// another path, a stale row or a row in the wrong place holds a wrong number.
-func eachNumber(s *Sequence, at int, f func(p *float32, want float32)) {
-	cfg := s.m.cfg
-	block, r := at/cfg.BlockSize, at%cfg.BlockSize
-	sum := pathHash(s.salt, s.tokens[:min(at+1, len(s.tokens))])
-	for layer := range cfg.Layers {
-		keys, values := s.Keys(layer, block), s.Values(layer, block)
-		for head := range cfg.Heads {
-			for dim := range cfg.HeadDim {
-				sum = sum*0xD1342543DE82EF95 + 1
-				f(&keys[(head*cfg.HeadDim+dim)*cfg.BlockSize+r], float32(sum>>40)) // 24 bits: exact in a float32
-				sum = sum*0xD1342543DE82EF95 + 1
-				f(&values[(head*cfg.BlockSize+r)*cfg.HeadDim+dim], float32(sum>>40))
-			}
-		}
-	}
-}
-
-// compute writes rows [from, to) as Forward would.
-func compute(s *Sequence, from, to int) {
-	for at := from; at < to; at++ {
-		eachNumber(s, at, func(p *float32, want float32) { *p = want })
-	}
-}
-
-// poison makes every row that is not computed a NaN: rows that must not be read.
-func poison(s *Sequence) {
-	for at := s.computed; at < s.Blocks()*s.BlockSize(); at++ {
-		eachNumber(s, at, func(p *float32, _ float32) { *p = float32(math.NaN()) })
-	}
-}
-
-// verify reads all computed rows.
-func verify(s *Sequence) error {
-	for at := range s.computed {
-		wrong := 0
-		eachNumber(s, at, func(p *float32, want float32) {
-			if *p != want {
-				wrong++
-			}
-		})
-		if wrong > 0 {
-			return fmt.Errorf("row %d of %q %v, in block %d: %d numbers are wrong", at, s.salt, s.tokens, s.table.At(at/s.BlockSize()), wrong)
-		}
-	}
-	return nil
-}
-
 // world runs a Manager and its twin side by side.
 type world struct {
 	choose chooser
 	vocab  int
 	m      *Manager
 	twin   *twin
+	mirror *mirror
 
-	hits, copied, refused, dedups, taken int // so that a run that met none of these fails
+	met // so that a run that met none of these fails
+}
+
+// met counts what a run came across.
+type met struct {
+	hits, copied, refused, dedups, taken, forks int
+	missed                                      [len(missNames)]int // explanations by reason
+	told
+	parted int // commits of which the tree had the first blocks and not the others
 }
 
 func newWorld(c chooser, cfg Config, vocab int) (*world, error) {
-	m, err := New(cfg)
-	return &world{choose: c, vocab: vocab, m: m, twin: &twin{cfg: cfg}}, err
+	w := &world{choose: c, vocab: vocab, twin: &twin{cfg: cfg, now: time.Unix(1e9, 0)}}
+	var err error
+	w.m, err = New(cfg, WithClock(func() time.Time { return w.twin.now }))
+	if err == nil {
+		w.mirror = newMirror(cfg.BlockSize)
+		w.mirror.told = &w.told
+		w.m.Watch(w.mirror)
+	}
+	return w, err
 }
 
 var worldSalts = []string{"", "a", "ab"}
@@ -124,7 +76,7 @@ func (w *world) prompt() (string, []int32) {
 	case like < 3 && len(w.twin.live) > 0:
 		s := w.twin.live[w.choose.IntN(len(w.twin.live))]
 		salt, tokens = s.salt, slices.Clone(s.tokens)
-		if w.choose.IntN(2) == 0 {
+		if len(tokens) > 0 && w.choose.IntN(2) == 0 { // a fork may have none
 			return salt, tokens
 		}
 	case len(w.twin.cached) > 0:
@@ -139,6 +91,7 @@ func (w *world) prompt() (string, []int32) {
 
 // step does one random operation to both and compares them.
 func (w *world) step() (op string, err error) {
+	w.twin.now = w.twin.now.Add(time.Duration(w.choose.IntN(3)) * tickLength)
 	kind := w.choose.IntN(20)
 	i := 0
 	if len(w.m.live) > 0 {
@@ -147,6 +100,12 @@ func (w *world) step() (op string, err error) {
 	switch {
 	case kind == 0:
 		op = "reset"
+		if w.choose.IntN(4) == 0 {
+			op = "reset, with nothing live"
+			for len(w.m.live) > 0 {
+				w.free(0)
+			}
+		}
 		held, err := w.m.Reset()
 		switch live := len(w.twin.live); {
 		case live > 0 && (held != live || !sameError(err, ErrHeld)):
@@ -154,7 +113,7 @@ func (w *world) step() (op string, err error) {
 		case live == 0 && (held != 0 || err != nil):
 			return op, fmt.Errorf("with no live sequence: %d, %v", held, err)
 		case live == 0:
-			w.twin.cached = nil
+			w.twin.reset()
 		}
 	case kind < 5 && len(w.m.live) < 4 || len(w.m.live) == 0:
 		salt, tokens := w.prompt()
@@ -162,7 +121,13 @@ func (w *world) step() (op string, err error) {
 		if err := w.allocate(salt, tokens); err != nil {
 			return op, err
 		}
-	case kind < 9:
+	case kind == 5 && len(w.m.live) < 4:
+		s := w.m.live[i]
+		op = fmt.Sprintf("fork %q %v, %d computed", s.salt, s.tokens, s.computed)
+		if err := w.fork(i); err != nil {
+			return op, err
+		}
+	case kind < 10:
 		s, token := w.m.live[i], int32(w.choose.IntN(w.vocab))
 		op = fmt.Sprintf("append %d to %q %v", token, s.salt, s.tokens)
 		before := w.picture()
@@ -182,17 +147,62 @@ func (w *world) step() (op string, err error) {
 		n := w.choose.IntN(s.Len() - s.Computed() + 1)
 		op = fmt.Sprintf("commit %d of %q %v, %d computed", n, s.salt, s.tokens, s.computed)
 		compute(s, s.computed, s.computed+n)
-		held := w.m.Stats().Held
+		held, stored := w.m.Stats().Held, w.stored
 		w.m.Commit(s, n)
 		w.twin.commit(w.twin.live[i], n)
 		if w.m.Stats().Held < held {
 			w.dedups++
+			if w.stored > stored {
+				w.parted++
+			}
 		}
 	default:
 		op = fmt.Sprintf("free %q %v, %d computed", w.m.live[i].salt, w.m.live[i].tokens, w.m.live[i].computed)
 		w.free(i)
 	}
-	return op, w.compare()
+	if err := w.compare(); err != nil {
+		return op, err
+	}
+	return op, w.explain(w.prompt())
+}
+
+// fork forks live sequence i on both sides.
+func (w *world) fork(i int) error {
+	before, s := w.picture(), w.m.live[i]
+	f, got := w.m.Fork(s)
+	if want := w.twin.fork(w.twin.live[i]); !sameError(got, want) {
+		return fmt.Errorf("got %v, want %v", got, want)
+	}
+	if got != nil {
+		w.refused++
+		if after := w.picture(); after != before {
+			return fmt.Errorf("a failed fork changed\n%s\nto\n%s", before, after)
+		}
+		return nil
+	}
+	if shared := s.computed / s.BlockSize(); !slices.Equal(f.table.Blocks(0, shared), s.table.Blocks(0, shared)) {
+		return fmt.Errorf("it has blocks %v, want the %d full ones of %v", f.table, shared, s.table)
+	}
+	w.forks++
+	poison(f)
+	return nil
+}
+
+// explain compares the two explanations of a prompt.
+func (w *world) explain(salt string, tokens []int32) error {
+	before := w.picture()
+	got, want := w.m.Explain(salt, tokens), w.twin.explain(salt, tokens)
+	if got != want {
+		return fmt.Errorf("explanation of %q %v:\n%+v, want\n%+v", salt, tokens, got, want)
+	}
+	if sum := got.Cached + got.Cold + got.Evicted + got.Reset + got.Salt + got.Tail; sum != len(tokens) {
+		return fmt.Errorf("explanation of %d tokens: %+v: of %d", len(tokens), got, sum)
+	}
+	if after := w.picture(); after != before {
+		return fmt.Errorf("explain changed\n%s\nto\n%s", before, after)
+	}
+	w.missed[got.Miss]++
+	return nil
 }
 
 // allocate does the same allocation on both sides.
@@ -257,6 +267,9 @@ func (w *world) compare() error {
 	if err := w.m.Check(); err != nil {
 		return err
 	}
+	if err := w.mirror.compare(w.m, w.twin); err != nil {
+		return err
+	}
 	got := w.m.Stats()
 	if got.Nodes = 0; got != w.twin.stats() {
 		return fmt.Errorf("stats\n%+v, want\n%+v", got, w.twin.stats())
@@ -302,39 +315,63 @@ func TestModelManager(t *testing.T) {
 	if seed == 0 {
 		seed = uint64(time.Now().UnixNano())
 	}
-	sizes, pools, vocabs := []int{1, 3, 16}, []int{2, 3, 5, 10}, []int{2, 5}
-	var all world
-	for _, size := range sizes {
-		for _, pool := range pools {
-			for _, vocab := range vocabs {
-				t.Run(fmt.Sprintf("block=%d/pool=%d/vocab=%d", size, pool, vocab), func(t *testing.T) {
-					t.Logf("-model.seed=%d", seed)
-					cfg := Config{Blocks: pool, BlockSize: size, Layers: 2, Heads: 1, HeadDim: 2}
-					w, err := newWorld(rand.New(rand.NewPCG(seed, uint64(size*1000+pool*10+vocab))), cfg, vocab)
-					if err != nil {
-						t.Fatal(err)
-					}
-					for i := range ops / len(sizes) / len(pools) / len(vocabs) {
-						if op, err := w.step(); err != nil {
-							t.Fatalf("seed %d, operation %d, %s: %v\n%v", seed, i, op, err, w.m.tree)
+	for began := time.Now(); ; seed++ {
+		modelManager(t, seed, ops)
+		if t.Failed() || time.Since(began) >= *soak {
+			return
+		}
+	}
+}
+
+func modelManager(t *testing.T, seed uint64, ops int) {
+	orders, sizes, pools, vocabs := []Eviction{LRU, LFU}, []int{1, 3, 16}, []int{2, 3, 5, 10}, []int{2, 5}
+	var all met
+	for _, order := range orders {
+		for _, size := range sizes {
+			for _, pool := range pools {
+				for _, vocab := range vocabs {
+					t.Run(fmt.Sprintf("%v/block=%d/pool=%d/vocab=%d", order, size, pool, vocab), func(t *testing.T) {
+						t.Logf("-model.seed=%d", seed)
+						cfg := Config{Blocks: pool, BlockSize: size, Layers: 2, Heads: 1, HeadDim: 2, Eviction: order}
+						w, err := newWorld(rand.New(rand.NewPCG(seed, uint64(size*1000+pool*10+vocab))), cfg, vocab)
+						if err != nil {
+							t.Fatal(err)
 						}
-					}
-					if err := w.drain(); err != nil {
-						t.Errorf("seed %d: %v", seed, err)
-					}
-					all.hits += w.hits
-					all.copied += w.copied
-					all.refused += w.refused
-					all.dedups += w.dedups
-					all.taken += w.taken
-				})
+						for i := range ops / len(orders) / len(sizes) / len(pools) / len(vocabs) {
+							if op, err := w.step(); err != nil {
+								t.Fatalf("seed %d, operation %d, %s: %v\n%v", seed, i, op, err, w.m.tree)
+							}
+						}
+						if err := w.drain(); err != nil {
+							t.Errorf("seed %d: %v", seed, err)
+						}
+						all.add(w.met)
+					})
+				}
 			}
 		}
 	}
-	t.Logf("%d hits, %d of them with rows copied, %d from a block that was evicted for the same call; %d commits with duplicates; %d calls refused",
-		all.hits, all.copied, all.taken, all.dedups, all.refused)
-	if all.hits == 0 || all.copied == 0 || all.taken == 0 || all.dedups == 0 || all.refused == 0 {
+	t.Logf("%+v", all)
+	if all.hits == 0 || all.copied == 0 || all.taken == 0 || all.dedups == 0 || all.refused == 0 || all.forks == 0 || all.parted == 0 && !testing.Short() ||
+		slices.Contains([]int{all.stored, all.removed, all.cleared, all.runs}, 0) || slices.Contains(all.missed[:], 0) {
 		t.Errorf("seed %d met too little", seed)
+	}
+}
+
+func (m *met) add(n met) {
+	m.hits += n.hits
+	m.copied += n.copied
+	m.refused += n.refused
+	m.dedups += n.dedups
+	m.taken += n.taken
+	m.forks += n.forks
+	m.parted += n.parted
+	m.stored += n.stored
+	m.removed += n.removed
+	m.cleared += n.cleared
+	m.runs += n.runs
+	for miss, count := range n.missed {
+		m.missed[miss] += count
 	}
 }
 
@@ -343,7 +380,7 @@ func FuzzManager(f *testing.F) {
 	f.Add([]byte{2, 3, 2, 4, 0, 0, 1, 1, 0, 9, 3, 12, 9, 2, 15, 0, 4, 1, 0, 2})
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c := &bytesChooser{data[:min(len(data), 400)]}
-		cfg := Config{Blocks: 2 + c.IntN(9), BlockSize: 1 + c.IntN(4), Layers: 1, Heads: 1, HeadDim: 1}
+		cfg := Config{Blocks: 2 + c.IntN(9), BlockSize: 1 + c.IntN(4), Layers: 1, Heads: 1, HeadDim: 1, Eviction: Eviction(c.IntN(2))}
 		w, err := newWorld(c, cfg, 2+c.IntN(4))
 		if err != nil {
 			t.Fatal(err)

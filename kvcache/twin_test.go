@@ -1,10 +1,12 @@
 package kvcache
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
+	"time"
 )
 
 // twin is what a Manager promises, by brute force. It has no block ids, tree or free
@@ -16,11 +18,23 @@ type twin struct {
 	live    []*twinSequence
 	clock   int
 	evicted uint64
+
+	now  time.Time
+	gone []goneBlock // the last to leave, oldest first, at most one per block of the pool
+}
+
+// goneBlock is a block that left the cache.
+type goneBlock struct {
+	salt  string
+	path  []int32
+	when  time.Time
+	reset bool
 }
 
 type cachedBlock struct {
 	salt string
 	path []int32
+	hits int // allocations that reused it
 	used int // when the last sequence that held it was freed
 }
 
@@ -80,21 +94,80 @@ func (w *twin) need(tokens int) int {
 
 func (w *twin) free() int { return w.cfg.Blocks - len(w.cached) - w.own() }
 
-// evict drops the oldest cached block that nobody holds; of blocks freed together, which
-// lie on one path, the last.
+// before says whether a is evicted before b: under LFU that with fewer hits, then the one
+// freed longer ago; of blocks freed together, which lie on one path, the last.
+func (w *twin) before(a, b *cachedBlock) bool {
+	byHits := 0
+	if w.cfg.Eviction == LFU {
+		byHits = cmp.Compare(a.hits, b.hits)
+	}
+	return cmp.Or(byHits, cmp.Compare(a.used, b.used), cmp.Compare(len(b.path), len(a.path))) < 0
+}
+
+// evict drops the block that goes before all others of those that nobody holds.
 func (w *twin) evict() {
-	oldest := -1
+	w.drop(false)
+	w.evicted++
+}
+
+func (w *twin) drop(reset bool) {
+	first := -1
 	for i, b := range w.cached {
-		if w.holders(b) > 0 {
-			continue
-		}
-		if oldest < 0 || b.used < w.cached[oldest].used ||
-			b.used == w.cached[oldest].used && len(b.path) > len(w.cached[oldest].path) {
-			oldest = i
+		if w.holders(b) == 0 && (first < 0 || w.before(b, w.cached[first])) {
+			first = i
 		}
 	}
-	w.cached = slices.Delete(w.cached, oldest, oldest+1)
-	w.evicted++
+	b := w.cached[first]
+	w.cached = slices.Delete(w.cached, first, first+1)
+	w.gone = append(w.gone, goneBlock{b.salt, b.path, w.now, reset})
+	w.gone = w.gone[max(0, len(w.gone)-w.cfg.Blocks):]
+}
+
+func (w *twin) reset() {
+	for len(w.cached) > 0 {
+		w.drop(true)
+	}
+}
+
+// explain goes token by token.
+func (w *twin) explain(salt string, tokens []int32) Explanation {
+	var e Explanation
+	if len(tokens) > 0 {
+		e.Cached = w.match(salt, tokens)
+	}
+	for i := e.Cached; i < len(tokens); i++ {
+		end := (i/w.cfg.BlockSize + 1) * w.cfg.BlockSize
+		if end > len(tokens) || i == len(tokens)-1 {
+			e.Tail++
+			continue
+		}
+		miss, age := w.missOf(salt, tokens[:end])
+		map[Miss]func(){
+			MissCold: func() { e.Cold++ }, MissEvicted: func() { e.Evicted++ },
+			MissReset: func() { e.Reset++ }, MissSalt: func() { e.Salt++ },
+		}[miss]()
+		if e.Miss == MissNone {
+			e.Miss, e.Age = miss, age
+		}
+	}
+	return e
+}
+
+func (w *twin) missOf(salt string, path []int32) (Miss, time.Duration) {
+	for _, g := range slices.Backward(w.gone) {
+		if g.salt == salt && slices.Equal(g.path, path) {
+			if g.reset {
+				return MissReset, w.now.Sub(g.when)
+			}
+			return MissEvicted, w.now.Sub(g.when)
+		}
+	}
+	for _, b := range w.cached {
+		if slices.Equal(b.path, path) {
+			return MissSalt, 0
+		}
+	}
+	return MissCold, 0
 }
 
 func (w *twin) evictable() int {
@@ -123,6 +196,25 @@ func (w *twin) allocate(salt string, tokens []int32) error {
 	for range short {
 		w.evict()
 	}
+	for _, b := range w.cached {
+		if b.salt == salt && startsWith(w.full(s), b.path) {
+			b.hits++
+		}
+	}
+	return nil
+}
+
+// fork returns the error that the Manager must return, without its text.
+func (w *twin) fork(s *twinSequence) error {
+	if s.computed%w.cfg.BlockSize > 0 {
+		if w.free()+w.evictable() == 0 {
+			return ErrNoFreeBlocks
+		}
+		if w.free() == 0 {
+			w.evict()
+		}
+	}
+	w.live = append(w.live, &twinSequence{salt: s.salt, tokens: slices.Clone(s.tokens[:s.computed]), cached: s.cached, computed: s.computed})
 	return nil
 }
 

@@ -49,9 +49,9 @@ func randomTensors(cfg Config, r *rand.Rand) map[string]*tensor.Dense {
 	return tensors
 }
 
-func randomModel(t testing.TB, cfg Config, r *rand.Rand) *Model {
+func randomModel(t testing.TB, dtype DType, cfg Config, r *rand.Rand) *Model {
 	t.Helper()
-	m, err := New(cfg, randomTensors(cfg, r))
+	m, err := NewAs(dtype, cfg, randomTensors(cfg, r))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,91 +106,99 @@ func TestSameBits(t *testing.T) {
 		rounds = 3
 	}
 	for v, cfg := range variants {
-		t.Run(fmt.Sprint(v), func(t *testing.T) {
-			m := randomModel(t, cfg, r)
-			const sequences, longest = 4, 280
-			tokens, want := make([][]int32, sequences), make([][]float32, sequences)
-			alone := m.NewWorkspace(1, 1)
-			defer alone.Close()
+		for _, dtype := range []DType{F32, BF16} {
+			t.Run(fmt.Sprint(v, dtype), func(t *testing.T) {
+				sameBits(t, randomModel(t, dtype, cfg, r), rounds, r)
+			})
+		}
+	}
+}
+
+func sameBits(t *testing.T, m *Model, rounds int, r *rand.Rand) {
+	cfg := m.config
+	const sequences, longest = 4, 280
+	tokens, want := make([][]int32, sequences), make([][]float32, sequences)
+	alone := m.NewWorkspace(1, 1)
+	defer alone.Close()
+	for s := range tokens {
+		kv := NewContiguousKV(cfg, 16, longest)
+		for p := range 1 + r.IntN(longest) {
+			tokens[s] = append(tokens[s], int32(r.IntN(cfg.Vocab)))
+			want[s] = append(want[s], alone.Forward([]Chunk{{Tokens: tokens[s][p:], Start: p, KV: kv, Logits: 1}})...)
+		}
+	}
+	for range rounds {
+		threads, blockSize := 1+r.IntN(8), []int{1, 3, 16, 256}[r.IntN(4)]
+		w := m.NewWorkspace(sequences*longest, threads)
+		longestChunk := 1 + r.IntN(longest)
+		got, at := make([][]float32, sequences), make([]int, sequences)
+		var kvs []KV
+		for s := range tokens {
+			kvs = append(kvs, newShuffledKV(cfg, blockSize, len(tokens[s]), r))
+		}
+		for {
+			var chunks []Chunk
+			var who []int
+			for _, s := range r.Perm(sequences) {
+				if left := len(tokens[s]) - at[s]; left > 0 && r.IntN(3) > 0 {
+					n := min(left, 1+r.IntN(longestChunk))
+					chunks = append(chunks, Chunk{Tokens: tokens[s][at[s]:][:n], Start: at[s], KV: kvs[s], Logits: r.IntN(n + 1)})
+					who = append(who, s)
+					at[s] += n
+				}
+			}
+			logits := w.Forward(chunks)
+			for i, c := range chunks {
+				s := who[i]
+				for len(got[s]) < (c.Start+len(c.Tokens)-c.Logits)*cfg.Vocab {
+					got[s] = append(got[s], float32(math.Inf(-1))) // not asked for
+				}
+				got[s] = append(got[s], logits[:c.Logits*cfg.Vocab]...)
+				logits = logits[c.Logits*cfg.Vocab:]
+			}
+			done := true
 			for s := range tokens {
-				kv := NewContiguousKV(cfg, 16, longest)
-				for p := range 1 + r.IntN(longest) {
-					tokens[s] = append(tokens[s], int32(r.IntN(cfg.Vocab)))
-					want[s] = append(want[s], alone.Forward([]Chunk{{Tokens: tokens[s][p:], Start: p, KV: kv, Logits: 1}})...)
+				done = done && at[s] == len(tokens[s])
+			}
+			if done {
+				break
+			}
+		}
+		w.Close()
+		compared := 0
+		for s := range got {
+			for i, g := range got[s] {
+				if math.IsInf(float64(g), -1) {
+					continue
+				}
+				compared++
+				if math.Float32bits(g) != math.Float32bits(want[s][i]) {
+					t.Fatalf("%d threads, blocks of %d, chunks up to %d: sequence %d position %d logit %d is %g, alone %g",
+						threads, blockSize, longestChunk, s, i/cfg.Vocab, i%cfg.Vocab, g, want[s][i])
 				}
 			}
-			for range rounds {
-				threads, blockSize := 1+r.IntN(8), []int{1, 3, 16, 256}[r.IntN(4)]
-				w := m.NewWorkspace(sequences*longest, threads)
-				longestChunk := 1 + r.IntN(longest)
-				got, at := make([][]float32, sequences), make([]int, sequences)
-				var kvs []KV
-				for s := range tokens {
-					kvs = append(kvs, newShuffledKV(cfg, blockSize, len(tokens[s]), r))
-				}
-				for {
-					var chunks []Chunk
-					var who []int
-					for _, s := range r.Perm(sequences) {
-						if left := len(tokens[s]) - at[s]; left > 0 && r.IntN(3) > 0 {
-							n := min(left, 1+r.IntN(longestChunk))
-							chunks = append(chunks, Chunk{Tokens: tokens[s][at[s]:][:n], Start: at[s], KV: kvs[s], Logits: r.IntN(n + 1)})
-							who = append(who, s)
-							at[s] += n
-						}
-					}
-					logits := w.Forward(chunks)
-					for i, c := range chunks {
-						s := who[i]
-						for len(got[s]) < (c.Start+len(c.Tokens)-c.Logits)*cfg.Vocab {
-							got[s] = append(got[s], float32(math.Inf(-1))) // not asked for
-						}
-						got[s] = append(got[s], logits[:c.Logits*cfg.Vocab]...)
-						logits = logits[c.Logits*cfg.Vocab:]
-					}
-					done := true
-					for s := range tokens {
-						done = done && at[s] == len(tokens[s])
-					}
-					if done {
-						break
-					}
-				}
-				w.Close()
-				compared := 0
-				for s := range got {
-					for i, g := range got[s] {
-						if math.IsInf(float64(g), -1) {
-							continue
-						}
-						compared++
-						if math.Float32bits(g) != math.Float32bits(want[s][i]) {
-							t.Fatalf("%d threads, blocks of %d, chunks up to %d: sequence %d position %d logit %d is %g, alone %g",
-								threads, blockSize, longestChunk, s, i/cfg.Vocab, i%cfg.Vocab, g, want[s][i])
-						}
-					}
-				}
-				if compared == 0 {
-					t.Error("nothing was compared")
-				}
-			}
-		})
+		}
+		if compared == 0 {
+			t.Error("nothing was compared")
+		}
 	}
 }
 
 // TestForwardDoesNotAllocate runs decode and prefill steps in a steady state.
 func TestForwardDoesNotAllocate(t *testing.T) {
 	cfg := variants[0]
-	m := randomModel(t, cfg, newRand(t))
-	for _, threads := range []int{1, 2} {
-		w := m.NewWorkspace(64, threads)
-		a, b := NewContiguousKV(cfg, 16, cfg.Context), NewContiguousKV(cfg, 16, cfg.Context)
-		prompt := make([]int32, 40)
-		w.Forward([]Chunk{{Tokens: prompt, KV: a, Logits: 2}})
-		step := []Chunk{{Tokens: prompt[:1], Start: 40, KV: a, Logits: 1}, {Tokens: prompt[:30], KV: b}}
-		if n := testing.AllocsPerRun(20, func() { w.Forward(step) }); n != 0 {
-			t.Errorf("a step on %d threads allocates %v times", threads, n)
+	for _, dtype := range []DType{F32, BF16} {
+		m := randomModel(t, dtype, cfg, newRand(t))
+		for _, threads := range []int{1, 2} {
+			w := m.NewWorkspace(64, threads)
+			a, b := NewContiguousKV(cfg, 16, cfg.Context), NewContiguousKV(cfg, 16, cfg.Context)
+			prompt := make([]int32, 40)
+			w.Forward([]Chunk{{Tokens: prompt, KV: a, Logits: 2}})
+			step := []Chunk{{Tokens: prompt[:1], Start: 40, KV: a, Logits: 1}, {Tokens: prompt[:30], KV: b}}
+			if n := testing.AllocsPerRun(20, func() { w.Forward(step) }); n != 0 {
+				t.Errorf("%v: a step on %d threads allocates %v times", dtype, threads, n)
+			}
+			w.Close()
 		}
-		w.Close()
 	}
 }

@@ -12,11 +12,12 @@ import (
 // checkpoint is the tensors of a model by their part in it, in the layouts they came
 // in: Conv1D weights are [in][out], embeddings [row][Width].
 type checkpoint struct {
-	config                     Config
-	embedding, positions, head []float32
-	tied                       bool
-	layers                     []checkpointLayer
-	norm                       norm
+	config          Config
+	embedding, head linear
+	positions       []float32
+	tied            bool
+	layers          []checkpointLayer
+	norm            norm
 }
 
 type checkpointLayer struct {
@@ -24,7 +25,12 @@ type checkpointLayer struct {
 	qkv, attnOut, inner, innerOut linear
 }
 
-type linear struct{ weight, bias []float32 }
+// linear is a matrix of in rows and out columns; the embedding and the head have no bias.
+type linear struct {
+	weight, bias []float32
+	in, out      int
+	format       kernel.Format
+}
 
 // readCheckpoint finds and checks every tensor. The first error names the tensor, the
 // shape wanted and the shape given.
@@ -33,7 +39,7 @@ func readCheckpoint(cfg Config, tensors map[string]*tensor.Dense) (*checkpoint, 
 	w := cfg.Width
 	c := &checkpoint{
 		config:    cfg,
-		embedding: r.read("wte.weight", cfg.Vocab, w),
+		embedding: linear{weight: r.read("wte.weight", cfg.Vocab, w), in: w, out: cfg.Vocab},
 		positions: r.read("wpe.weight", cfg.Context, w),
 		norm:      r.norm("ln_f", w),
 		tied:      cfg.TiedHead,
@@ -56,23 +62,47 @@ func readCheckpoint(cfg Config, tensors map[string]*tensor.Dense) (*checkpoint, 
 	// embedding again, as files tend to have it, one copy serves both.
 	c.head = c.embedding
 	if _, given := tensors["lm_head.weight"]; given || !cfg.TiedHead {
-		c.head = r.read("lm_head.weight", cfg.Vocab, w)
-		c.tied = slices.Equal(c.head, c.embedding)
+		c.head.weight = r.read("lm_head.weight", cfg.Vocab, w)
+		c.tied = slices.Equal(c.head.weight, c.embedding.weight)
 	}
 	return c, r.err
 }
 
+// choose settles how each matrix is kept.
+func (c *checkpoint) choose(dtype DType) {
+	for _, l := range c.linears() {
+		l.format = dtype.format(l.weight)
+	}
+}
+
+// linears are the matrices to pack.
+func (c *checkpoint) linears() []*linear {
+	all := []*linear{&c.head}
+	if !c.tied {
+		all = append(all, &c.embedding)
+	}
+	for i := range c.layers {
+		l := &c.layers[i]
+		all = append(all, &l.qkv, &l.attnOut, &l.inner, &l.innerOut)
+	}
+	return all
+}
+
 // size is the room the packed model takes, in floats.
 func (c *checkpoint) size() int {
-	cfg := c.config
-	w := cfg.Width
-	n := kernel.RoundTake(len(c.positions)) + kernel.MatrixSize(w, cfg.Vocab)
-	if !c.tied {
-		n += kernel.RoundTake(len(c.embedding))
+	n := kernel.RoundTake(len(c.positions)) + 2*kernel.RoundTake(c.config.Width)*(1+2*c.config.Layers)
+	for _, l := range c.linears() {
+		n += kernel.MatrixSize(l.format, l.in, l.out)
 	}
-	n += 2 * kernel.RoundTake(w) * (1 + 2*cfg.Layers)
-	return n + cfg.Layers*(kernel.MatrixSize(w, 3*w)+kernel.MatrixSize(w, w)+
-		kernel.MatrixSize(w, cfg.Inner)+kernel.MatrixSize(cfg.Inner, w))
+	return n
+}
+
+func (l *linear) pack(mem *kernel.Memory) *kernel.Matrix {
+	return kernel.Pack(mem, l.format, l.weight, l.bias, l.in, l.out)
+}
+
+func (l *linear) packTransposed(mem *kernel.Memory) *kernel.Matrix {
+	return kernel.PackTransposed(mem, l.format, l.weight, l.bias, l.in, l.out)
 }
 
 // reader reads tensors until the first error, which it keeps.
@@ -86,7 +116,7 @@ func (r *reader) norm(name string, width int) norm {
 }
 
 func (r *reader) linear(name string, in, out int) linear {
-	return linear{weight: r.read(name+".weight", in, out), bias: r.read(name+".bias", out)}
+	return linear{weight: r.read(name+".weight", in, out), bias: r.read(name+".bias", out), in: in, out: out}
 }
 
 func (r *reader) read(name string, shape ...int) []float32 {

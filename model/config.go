@@ -11,6 +11,7 @@ import (
 var (
 	ErrConfig = errors.New("model config")
 	ErrTensor = errors.New("model tensor")
+	ErrDType  = errors.New("weight type")
 )
 
 // Activation is the nonlinearity of the feed-forward layers.

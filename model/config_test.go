@@ -106,7 +106,7 @@ func TestNewNamesTheTensor(t *testing.T) {
 
 func TestForwardPanicsOnCallerBugs(t *testing.T) {
 	cfg := variants[0]
-	w := randomModel(t, cfg, newRand(t)).NewWorkspace(4, 1)
+	w := randomModel(t, F32, cfg, newRand(t)).NewWorkspace(4, 1)
 	defer w.Close()
 	kv := NewContiguousKV(cfg, 16, cfg.Context)
 	for _, c := range []struct {

@@ -2,6 +2,7 @@ package model
 
 import (
 	"math"
+	"slices"
 
 	"gorgonia.org/tensor"
 
@@ -13,11 +14,13 @@ import (
 // back when the collector finds the Model unreachable.
 type Model struct {
 	config    Config
-	embedding []float32 // [Vocab][Width], nil if tied: then rows are columns of head
-	positions []float32 // [Context][Width]
+	dtype     DType
+	embedding *kernel.Matrix // Width x Vocab, a token's is a column; head itself if tied
+	positions []float32      // [Context][Width]
 	layers    []layer
 	norm      norm
 	head      *kernel.Matrix // Width x Vocab
+	memory    *kernel.Memory // where all of them lie
 }
 
 // layer is one transformer block.
@@ -33,9 +36,14 @@ type layer struct {
 type norm struct{ gain, bias []float32 }
 
 // New packs a checkpoint's float32 tensors, named as Hugging Face ships GPT-2, without
-// the prefix "transformer.". Tensors it does not know are ignored. It does not keep
-// tensors.
+// the prefix "transformer.", each in the fewest bytes that hold its values exactly.
+// Tensors it does not know are ignored. It does not keep tensors.
 func New(cfg Config, tensors map[string]*tensor.Dense) (*Model, error) {
+	return NewAs(Auto, cfg, tensors)
+}
+
+// NewAs is New with weight matrices kept in a type of the caller's choice.
+func NewAs(dtype DType, cfg Config, tensors map[string]*tensor.Dense) (*Model, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
@@ -43,26 +51,26 @@ func New(cfg Config, tensors map[string]*tensor.Dense) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
+	c.choose(dtype)
 	mem, err := kernel.NewMemory(c.size())
 	if err != nil {
 		return nil, err
 	}
-	m := &Model{config: cfg, positions: take(mem, c.positions), norm: c.norm.take(mem)}
-	w := cfg.Width
+	m := &Model{config: cfg, dtype: dtype, memory: mem, positions: take(mem, c.positions), norm: c.norm.take(mem)}
 	for i, l := range c.layers {
 		m.layers = append(m.layers, layer{
 			norm1:    l.norm1.take(mem),
 			norm2:    l.norm2.take(mem),
-			qkv:      kernel.Pack(mem, l.qkv.weight, l.qkv.bias, w, 3*w),
-			attnOut:  kernel.Pack(mem, l.attnOut.weight, l.attnOut.bias, w, w),
-			inner:    kernel.Pack(mem, l.inner.weight, l.inner.bias, w, cfg.Inner),
-			innerOut: kernel.Pack(mem, l.innerOut.weight, l.innerOut.bias, cfg.Inner, w),
+			qkv:      l.qkv.pack(mem),
+			attnOut:  l.attnOut.pack(mem),
+			inner:    l.inner.pack(mem),
+			innerOut: l.innerOut.pack(mem),
 			heads:    kernel.Heads{Layer: i, Heads: cfg.Heads, Dim: cfg.HeadDim(), Scale: scale(cfg, i)},
 		})
 	}
-	m.head = kernel.PackTransposed(mem, c.head, nil, w, cfg.Vocab)
-	if !c.tied {
-		m.embedding = take(mem, c.embedding)
+	m.head = c.head.packTransposed(mem)
+	if m.embedding = m.head; !c.tied {
+		m.embedding = c.embedding.packTransposed(mem)
 	}
 	return m, nil
 }
@@ -70,14 +78,42 @@ func New(cfg Config, tensors map[string]*tensor.Dense) (*Model, error) {
 // Config is the model's architecture.
 func (m *Model) Config() Config { return m.config }
 
+// DType is the type the model was loaded as.
+func (m *Model) DType() DType { return m.dtype }
+
+// WeightBytes is what a forward pass reads of the weight matrices, whatever the number of
+// tokens: every weight and bias once.
+func (m *Model) WeightBytes() int {
+	n := m.head.Bytes()
+	for _, l := range m.layers {
+		n += l.qkv.Bytes() + l.attnOut.Bytes() + l.inner.Bytes() + l.innerOut.Bytes()
+	}
+	return n
+}
+
+// Formats lists how the weight matrices are kept, without repetition.
+func (m *Model) Formats() []string {
+	var names []string
+	add := func(x *kernel.Matrix) {
+		if name := x.Format().String(); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	for _, l := range m.layers {
+		add(l.qkv)
+		add(l.attnOut)
+		add(l.inner)
+		add(l.innerOut)
+	}
+	add(m.head)
+	add(m.embedding)
+	return names
+}
+
 // embed writes the sum of a token's and a position's embedding to dst.
 func (m *Model) embed(dst []float32, token int32, position int) {
 	w := m.config.Width
-	if m.embedding == nil {
-		m.head.Column(dst, int(token))
-	} else {
-		copy(dst, m.embedding[int(token)*w:][:w])
-	}
+	m.embedding.Column(dst, int(token))
 	for i, p := range m.positions[position*w:][:w] {
 		dst[i] += p
 	}

@@ -166,7 +166,7 @@ func TestTiedHeadIsPackedOnce(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m.embedding != nil {
+	if m.embedding != m.head {
 		t.Error("the embedding is stored twice")
 	}
 	compareWithReference(t, "equal head", cfg, tensors, newRand(t))

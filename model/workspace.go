@@ -60,6 +60,16 @@ func (m *Model) NewWorkspace(maxTokens, threads int) *Workspace {
 	return w
 }
 
+// Instructions names the instruction set that passes run with.
+func (w *Workspace) Instructions() string { return w.team.Instructions() }
+
+// ReadWeights does nothing but read all weights once, with all threads, and returns how
+// many bytes that was: what no decode step can be faster than.
+func (w *Workspace) ReadWeights() int {
+	w.team.ReadAll(w.model.memory)
+	return w.model.memory.Bytes()
+}
+
 // Close ends the workspace's threads.
 func (w *Workspace) Close() { w.team.Close() }
 

@@ -57,7 +57,7 @@ func (c *checker) root(salt string, r *node) error {
 	switch {
 	case r.parent != nil || r.start != 0 || len(r.tokens) > 0 || len(r.blocks) > 0:
 		return errors.New("it has a parent, tokens or blocks")
-	case r.older != nil || r.newer != nil || c.t.lru.oldest == r:
+	case r.older != nil || r.newer != nil || c.t.order.zero.oldest == r:
 		return errors.New("it is listed for eviction")
 	case c.t.salts[r] != salt || len(c.t.salts) != len(c.t.roots):
 		return fmt.Errorf("the way back to the salt leads to %q", c.t.salts[r])
@@ -122,6 +122,9 @@ func (c *checker) node(at place) (locks int32, err error) {
 	if n.end()%size != 0 && (n.kids == nil || c.locks[n] > 0) {
 		return 0, errors.New("a leaf, or a lock, ends inside a block")
 	}
+	if p := n.parent; !p.isRoot() && (n.hits > p.hits || n.locks == 0 && p.locks == 0 && n.used > p.used) {
+		return 0, fmt.Errorf("%d hits and last use at %d, above it %d and %d", n.hits, n.used, p.hits, p.used)
+	}
 	if n.end()%size != 0 && n.locks == 0 && len(n.kids.edges) < 2 {
 		return 0, errors.New("it ends inside a block, for the sake of a single child")
 	}
@@ -152,21 +155,45 @@ func (c *checker) order() error {
 		}
 	}
 	listed := make(map[*node]bool)
+	for _, l := range c.t.order.lists() {
+		if err := c.list(l, listed); err != nil {
+			return fmt.Errorf("rank %d: %w", l.rank, err)
+		}
+	}
+	if len(listed) != unlocked || c.t.order.len != unlocked {
+		return fmt.Errorf("%d nodes are unlocked, %d listed for eviction, %d counted", unlocked, len(listed), c.t.order.len)
+	}
+	return nil
+}
+
+// list checks the nodes of one rank, and adds them to those listed.
+func (c *checker) list(l *list, listed map[*node]bool) error {
+	o := &c.t.order
+	if l != &o.zero && (l.rank == 0 || l.oldest == nil || o.ranks[l.rank] != l || o.heap[l.at] != l) || len(o.ranks) != len(o.heap) {
+		return fmt.Errorf("it is empty or not where it is looked for, with %d ranks and %d in the heap", len(o.ranks), len(o.heap))
+	}
+	if l != &o.zero && o.heap[(l.at-1)/2].rank > l.rank {
+		return errors.New("the heap is out of order")
+	}
 	var older *node
-	for n := c.t.lru.oldest; n != nil; older, n = n, n.newer {
+	for n := l.oldest; n != nil; older, n = n, n.newer {
 		at, met := c.at[n]
 		switch {
 		case !met:
 			return fmt.Errorf("[%d,%d) is listed for eviction and not in the tree", n.start, n.end())
 		case n.older != older || listed[n]:
 			return fmt.Errorf("%v is linked wrongly in the order of eviction", at)
+		case o.rank(n) != l.rank:
+			return fmt.Errorf("%v has %d hits", at, n.hits)
 		case listed[n.parent]:
 			return fmt.Errorf("%v would be evicted after its parent", at)
+		case older != nil && older.used > n.used:
+			return fmt.Errorf("%v was used last at %d, the one before it at %d", at, n.used, older.used)
 		}
 		listed[n] = true
 	}
-	if older != c.t.lru.newest || len(listed) != unlocked || c.t.lru.len != unlocked {
-		return fmt.Errorf("%d nodes are unlocked, %d listed for eviction, %d counted", unlocked, len(listed), c.t.lru.len)
+	if older != l.newest {
+		return errors.New("its last node is not the most recent")
 	}
 	return nil
 }

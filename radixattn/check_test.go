@@ -65,12 +65,15 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 		{"an empty set of children", func(_ *Tree, r *node) { at(r, 9).kids = &children{} }, "0 children"},
 		{"an index that is off", func(_ *Tree, r *node) { r.kids.index = map[int32]int32{1: 1, 8: 0, 9: 2} }, "is not the child"},
 		{"a node in two places", func(_ *Tree, r *node) { at(r, 8).kids = at(r, 9).kids; r.attach(at(r, 9)) }, "the only one"},
-		{"locked and listed", func(t *Tree, r *node) { t.lru.push(at(r, 1)) }, "locked and listed"},
-		{"unlocked and not listed", func(t *Tree, r *node) { t.lru.remove(at(r, 9)) }, "listed for eviction, 1 counted"},
-		{"listed and not in the tree", func(t *Tree, _ *node) { t.lru.push(&node{}) }, "not in the tree"},
-		{"list miscounted", func(t *Tree, _ *node) { t.lru.len++ }, "3 counted"},
-		{"a broken link", func(t *Tree, _ *node) { t.lru.newest.older = nil }, "linked wrongly"},
-		{"a listed root", func(t *Tree, r *node) { t.lru.push(r) }, "listed for eviction"},
+		{"locked and listed", func(t *Tree, r *node) { t.order.push(at(r, 1)) }, "locked and listed"},
+		{"unlocked and not listed", func(t *Tree, r *node) { t.order.remove(at(r, 9)) }, "listed for eviction, 1 counted"},
+		{"listed and not in the tree", func(t *Tree, _ *node) { t.order.push(&node{}) }, "not in the tree"},
+		{"list miscounted", func(t *Tree, _ *node) { t.order.len++ }, "3 counted"},
+		{"a last node that is not", func(t *Tree, r *node) { t.order.zero.newest = at(r, 8) }, "not the most recent"},
+		{"more hits than above", func(_ *Tree, r *node) { at(r, 1).child(3).hits = 9 }, "9 hits"},
+		{"used after what is above", func(t *Tree, r *node) { at(r, 9).used = 0 }, "used last at 0"},
+		{"a broken link", func(t *Tree, _ *node) { t.order.zero.newest.older = nil }, "linked wrongly"},
+		{"a listed root", func(t *Tree, r *node) { t.order.push(r) }, "listed for eviction"},
 		{"a root with tokens", func(_ *Tree, r *node) { r.tokens = []int32{1} }, "tokens or blocks"},
 		{"an empty root", func(t *Tree, _ *node) { t.root("b") }, `root "b"`},
 		{"a root under another salt", func(t *Tree, r *node) { t.salts[r] = "b" }, "way back"},
@@ -105,9 +108,10 @@ func TestCheckNeedsAllLocks(t *testing.T) {
 		tree.Unlock(l)
 	}
 	parent := tree.roots["a"].child(1)
-	tree.lru.remove(parent)
-	parent.newer, tree.lru.oldest.older, tree.lru.oldest = tree.lru.oldest, parent, parent
-	tree.lru.len++
+	tree.order.remove(parent)
+	parent.newer, tree.order.zero.oldest.older, tree.order.zero.oldest = tree.order.zero.oldest, parent, parent
+	tree.order.len++
+	parent.used, parent.child(4).used, parent.child(5).used = 0, 0, 0 // or that would be found first
 	if err := tree.Check(nil); err == nil || !strings.Contains(err.Error(), "after its parent") {
 		t.Errorf("a parent listed before its children: %v", err)
 	}
@@ -117,9 +121,39 @@ func TestCheckNeedsAllLocks(t *testing.T) {
 		tree.Unlock(l)
 	}
 	parent = tree.roots["a"].child(1) // [0,3) now: unlocking joined it with [2,3)
-	tree.lru.remove(parent.child(4))
+	tree.order.remove(parent.child(4))
 	parent.unlink(parent.child(4))
 	if err := tree.Check(nil); err == nil || !strings.Contains(err.Error(), "single child") {
 		t.Errorf("a parent with a single child inside a block: %v", err)
+	}
+}
+
+// TestCheckFindsWrongRanks breaks each invariant of the lists by rank.
+func TestCheckFindsWrongRanks(t *testing.T) {
+	for _, d := range []struct {
+		what string
+		do   func(o *order)
+		want string
+	}{
+		{"a hit that moved no node", func(o *order) { o.ranks[2].oldest.hits++ }, "rank 2"},
+		{"a list in the wrong place", func(o *order) { o.ranks[1], o.ranks[2] = o.ranks[2], o.ranks[1] }, "not where it is looked for"},
+		{"a list without a place", func(o *order) { delete(o.ranks, 3) }, "2 ranks and 3 in the heap"},
+		{"a list that knows another place", func(o *order) { o.ranks[2].at = 0 }, "not where it is looked for"},
+		{"an empty list", func(o *order) { o.remove(o.ranks[2].oldest); o.listFor(2) }, "not where it is looked for"},
+		{"a list of rank 0", func(o *order) { o.ranks[1].rank = 0 }, "rank 0"},
+		{"a heap out of order", func(o *order) { o.heap.Swap(0, 1) }, "out of order"},
+	} {
+		tree := New(1, WithEviction(LFU))
+		for token := range int32(4) {
+			cache(t, tree, "", []int32{token}, paging.BlockID(token))
+			for range token {
+				tree.Unlock(tree.Lock(tree.Match("", []int32{token})))
+			}
+		}
+		check(t, tree)
+		d.do(&tree.order)
+		if err := tree.Check(nil); err == nil || !strings.Contains(err.Error(), d.want) {
+			t.Errorf("%s: got %v, want it to say %q", d.what, err, d.want)
+		}
 	}
 }

@@ -24,10 +24,11 @@
 // # A prefix's life
 //
 //	Match   finds the longest cached prefix.             changes nothing
-//	Lock    protects it and everything above it.         splits where the lock ends
+//	Lock    protects it and everything above it.         splits where the lock ends; a hit
+//	Share   locks the same once more.                    not a hit
 //	Insert  adds the full blocks computed since.         moves the lock to their end
 //	Unlock  lets go; the path is now the most recent.    joins what no longer needs a split
-//	Evict   takes blocks nobody locks, oldest first.     returns their ids
+//	Evict   takes blocks nobody locks, LRU or LFU.       returns their ids
 //
 // The tree holds block ids and never calls an allocator: whoever owns both keeps the ref
 // counts. It is not safe for concurrent use: one goroutine owns a tree and its locks.

@@ -7,13 +7,16 @@ import (
 )
 
 // Evict takes up to n unlocked blocks out of the tree and returns them: fewer than n only
-// if no more are unlocked. The least recently used leaf goes first, and of a leaf the
-// last block first, so that every prefix left behind is still whole.
+// if no more are unlocked. Which leaf goes first is up to the tree's [Eviction]; of a leaf
+// it is the last block, so that every prefix left behind is still whole.
 func (t *Tree) Evict(n int) []paging.BlockID {
 	evicted := make([]paging.BlockID, 0, min(max(n, 0), t.evictable))
-	for len(evicted) < n && t.lru.oldest != nil {
+	for len(evicted) < n {
+		leaf := t.order.first()
+		if leaf == nil {
+			break
+		}
 		t.version++
-		leaf := t.lru.oldest
 		keep := max(0, len(leaf.blocks)-(n-len(evicted)))
 		for i := len(leaf.blocks) - 1; i >= keep; i-- {
 			evicted = append(evicted, leaf.blocks[i])
@@ -40,25 +43,21 @@ func (t *Tree) truncate(leaf *node, keep int) {
 	leaf.blocks = shrink(leaf.blocks, keep)
 }
 
-// remove takes a leaf out of the tree. If one sibling is left and it is the parent's
-// neighbour in the order of eviction, then nothing tells the two apart any more and they
-// become one node.
-//
-// A parent that ends inside a block therefore never becomes a leaf: it was last unlocked
-// together with one of its children, which is its neighbour ever since and the last of
-// them to go.
+// remove takes a leaf out of the tree. If one sibling is left, the parent need not end
+// inside a block for it any more; and if that sibling was hit as often and is the parent's
+// neighbour in the order of eviction, nothing tells the two apart. So a parent that ends
+// inside a block never becomes a leaf.
 func (t *Tree) remove(leaf *node) {
 	parent := leaf.parent
 	parent.unlink(leaf)
-	t.lru.remove(leaf)
+	t.order.remove(leaf)
 	t.nodes--
 	if parent.isRoot() {
 		t.dropIfEmpty(parent)
 		return
 	}
-	if last := parent.onlyChild(); last != nil && parent.locks == 0 && parent.older == last {
-		t.lru.remove(parent)
-		t.join(last)
+	if last := parent.onlyChild(); last != nil && parent.locks == 0 {
+		t.mend(last, parent.hits == last.hits && parent.older == last)
 	}
 }
 

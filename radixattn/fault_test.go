@@ -188,6 +188,8 @@ func TestMisuse(t *testing.T) {
 		"a block too few":         func(tree *Tree, l *Lock) { tree.Insert(l, []int32{1, 1, 1, 1}, []paging.BlockID{9}) },
 		"another tree's match":    func(tree *Tree, l *Lock) { tree.Lock(New(2).Match("", nil)) },
 		"match used after a lock": func(tree *Tree, _ *Lock) { m := tree.Match("a", nil); tree.Lock(m); tree.Lock(m) },
+		"share after unlock":      func(tree *Tree, l *Lock) { tree.Unlock(l); tree.Share(l) },
+		"match used after share":  func(tree *Tree, l *Lock) { m := tree.Match("a", nil); tree.Share(l); m.Idle() },
 		"match used after evict":  func(tree *Tree, _ *Lock) { m := tree.Match("a", nil); tree.Evict(1); m.Blocks() },
 		"match used after unlock": func(tree *Tree, l *Lock) { m := tree.Match("a", nil); tree.Unlock(l); m.Idle() },
 		"match used after insert": func(tree *Tree, l *Lock) {

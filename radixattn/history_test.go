@@ -21,9 +21,10 @@ var rewrite = flag.Bool("rewrite", false, "write what the histories in testdata 
 // commands, a line ----, and what they answer and leave behind, up to an empty line.
 // Lines that start with # are remarks. The commands, with SALT - for the empty salt:
 //
-//	tree B               start over, with blocks of B rows
+//	tree B [lru|lfu]     start over, with blocks of B rows
 //	match SALT TOKEN...  find a prefix; change nothing
 //	lock L SALT TOKEN... find a prefix and lock its whole blocks, as L
+//	share L M            lock, as M, what L covers
 //	insert L TOKEN...    add tokens below L; blocks are numbered 0, 1, 2, ... as they come
 //	unlock L
 //	evict N
@@ -109,7 +110,13 @@ func (h *historian) run(words []string) (answer string, err error) {
 		if command == "evict" {
 			return fmt.Sprintf("evicted %v\n", h.tree.Evict(n)), nil
 		}
-		*h = historian{tree: New(n), locks: make(map[string]*Lock)}
+		var order Eviction
+		if words[2] != "" {
+			if err := order.UnmarshalText([]byte(words[2])); err != nil {
+				return "", err
+			}
+		}
+		*h = historian{tree: New(n, WithEviction(order)), locks: make(map[string]*Lock)}
 		return "", nil
 	case "match", "lock":
 		salts := words[1:]
@@ -149,6 +156,9 @@ func (h *historian) run(words []string) (answer string, err error) {
 			answer += fmt.Sprintf("block %d is a duplicate of %d\n", blocks[d.Index], d.Block)
 		}
 		return answer, nil
+	case "share":
+		h.locks[words[2]] = h.tree.Share(l)
+		return "", nil
 	case "unlock":
 		h.tree.Unlock(l)
 		delete(h.locks, name)

@@ -2,6 +2,7 @@ package radixattn
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"tailor/paging"
@@ -14,8 +15,9 @@ type Lock struct {
 	node *node // nil: unlocked
 }
 
-// Lock protects the whole blocks of a match from eviction, until Unlock. A node that
-// reaches beyond them is split, so that its rest stays evictable.
+// Lock protects the whole blocks of a match from eviction, until Unlock, and counts a hit
+// on every node they are in. A node that reaches beyond them is split, so that its rest
+// stays evictable.
 func (t *Tree) Lock(m Match) *Lock {
 	if m.tree != t {
 		panic("radixattn: match of another tree")
@@ -30,6 +32,20 @@ func (t *Tree) Lock(m Match) *Lock {
 		n = t.split(n, whole-int(n.start))
 	}
 	t.hold(n, nil)
+	for at := n; !at.isRoot(); at = at.parent {
+		if at.hits < math.MaxUint32 {
+			at.hits++
+		}
+	}
+	return &Lock{node: n}
+}
+
+// Share returns a second lock of what l covers. It does not count as a hit: nobody looked
+// for that prefix.
+func (t *Tree) Share(l *Lock) *Lock {
+	n := l.mustHold()
+	t.version++
+	t.hold(n, nil)
 	return &Lock{node: n}
 }
 
@@ -37,7 +53,7 @@ func (t *Tree) Lock(m Match) *Lock {
 func (t *Tree) hold(n, until *node) {
 	for ; n != until; n = n.parent {
 		if n.locks == 0 && !n.isRoot() {
-			t.lru.remove(n)
+			t.order.remove(n)
 			t.evictable -= len(n.blocks)
 		}
 		n.locks++
@@ -97,38 +113,45 @@ func (t *Tree) Insert(l *Lock, tokens []int32, blocks []paging.BlockID) []Duplic
 // grow adds a run of tokens below at and returns the node that ends with them. Where at
 // is a leaf that only l holds, that is at itself: a sequence that commits block after
 // block has one node, not one per block. Another lock that ends there forbids it, since
-// that lock would hold the new blocks too.
+// that lock would hold the new blocks too; and so do hits, which the new blocks had not.
 func (t *Tree) grow(l *Lock, at *node, tokens []int32, blocks []paging.BlockID) *node {
 	t.tokens += len(tokens)
 	t.blocks += len(blocks)
-	if at == l.node && at.kids == nil && at.locks == 1 && !at.isRoot() {
+	if at == l.node && at.kids == nil && at.locks == 1 && at.hits == 0 && !at.isRoot() {
 		at.tokens = append(at.tokens, tokens...)
 		at.blocks = append(at.blocks, blocks...)
 		return at
 	}
 	leaf := &node{start: int32(at.end()), tokens: slices.Clone(tokens), blocks: slices.Clone(blocks)}
 	at.attach(leaf)
-	t.lru.push(leaf) // hold takes it out again: for a moment it is an unlocked leaf like any other
+	t.order.push(leaf) // hold takes it out again: for a moment it is an unlocked leaf like any other
 	t.evictable += len(blocks)
 	t.nodes++
 	return leaf
 }
 
-// Unlock ends a lock. What it alone held becomes evictable, as the most recent of all:
-// a prefix counts as used until its last user lets go.
+// Unlock ends a lock. What it alone held becomes evictable, as the most recent of all, or
+// of all with as many hits: a prefix counts as used until its last user lets go.
 func (t *Tree) Unlock(l *Lock) {
 	n := l.mustHold()
 	l.node = nil
 	t.version++
+	if t.clock == nil && t.now < math.MaxUint32 {
+		t.now++
+	}
+	t.now = t.time()
 	for !n.isRoot() {
 		for n.locks == 1 && n.parent.locks == 1 && !n.parent.isRoot() && n.parent.onlyChild() != nil {
 			// Both are about to be unlocked one after the other and would be evicted one
-			// after the other: nothing tells them apart any more.
-			t.join(n)
+			// after the other: only their hits can tell them apart.
+			if !t.mend(n, n.hits == n.parent.hits) {
+				break
+			}
 		}
 		n.locks--
 		if n.locks == 0 {
-			t.lru.push(n)
+			n.used = t.now
+			t.order.push(n)
 			t.evictable += len(n.blocks)
 		}
 		n = n.parent

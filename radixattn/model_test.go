@@ -14,6 +14,7 @@ import (
 var (
 	modelOps  = flag.Int("model.ops", 60_000, "operations of a model-based test (a tenth with -short)")
 	modelSeed = flag.Uint64("model.seed", 0, "seed of the model-based tests; 0 takes one from the clock")
+	soak      = flag.Duration("soak", 0, "run the model-based test of the tree again and again for this long")
 )
 
 // chooser makes the choices of a run: at random, or from a fuzzer's bytes.
@@ -47,12 +48,14 @@ type world struct {
 	twins []*twinLock
 	next  paging.BlockID
 
-	matches                            int
+	matches, views                     int
 	hits, partial, duplicates, evicted int // so that a run that met none of these fails
 }
 
-func newWorld(c chooser, size, vocab, most int) *world {
-	return &world{choose: c, size: size, vocab: vocab, most: most, tree: New(size), twin: &twin{size: size}}
+func newWorld(c chooser, e Eviction, size, vocab, most int) *world {
+	w := &world{choose: c, size: size, vocab: vocab, most: most, twin: &twin{size: size, order: e}}
+	w.tree = New(size, WithEviction(e), WithClock(func() uint32 { return uint32(w.twin.clock) }))
+	return w
 }
 
 var worldSalts = []string{"", "a", "ab"}
@@ -97,7 +100,14 @@ func (w *world) step() (op string, err error) {
 		w.locks = append(w.locks, w.tree.Lock(m))
 		l := &twinLock{salt, tokens[:m.Whole()*w.size]}
 		w.twins = append(w.twins, l)
-		w.twin.hold(salt, l.path, 0, 1)
+		w.twin.lock(salt, l.path)
+	case kind == 4 && len(w.locks) < 6:
+		i := w.choose.IntN(len(w.locks))
+		l := *w.twins[i]
+		op = fmt.Sprintf("share %q %v", l.salt, l.path)
+		w.locks = append(w.locks, w.tree.Share(w.locks[i]))
+		w.twins = append(w.twins, &l)
+		w.twin.hold(l.salt, l.path, 0, 1)
 	case kind < 8 && len(w.locks) < 6:
 		i := w.choose.IntN(len(w.locks))
 		l := w.twins[i]
@@ -141,6 +151,12 @@ func (w *world) step() (op string, err error) {
 	got, want := w.tree.Stats(), w.twin.stats(w.twins)
 	if got.Nodes = 0; got != want {
 		return op, fmt.Errorf("stats %+v, want %+v", got, want)
+	}
+	if err := w.walk(); err != nil {
+		return op, fmt.Errorf("walk: %w", err)
+	}
+	if err := w.view(); err != nil {
+		return op, fmt.Errorf("view: %w", err)
 	}
 	salt, tokens := w.prompt()
 	_, err = w.match(salt, tokens)
@@ -220,25 +236,41 @@ func TestModelTree(t *testing.T) {
 	if seed == 0 {
 		seed = uint64(time.Now().UnixNano())
 	}
-	sizes, vocabs := []int{1, 2, 3, 16}, []int{2, 3, 12, 40} // 12 and 40: enough for nodes with an index of children
-	for _, size := range sizes {
-		for _, vocab := range vocabs {
-			t.Run(fmt.Sprintf("block=%d/vocab=%d", size, vocab), func(t *testing.T) {
-				t.Logf("-model.seed=%d", seed)
-				w := newWorld(rand.New(rand.NewPCG(seed, uint64(size*100+vocab))), size, vocab, 20+vocab)
-				for i := range ops / len(sizes) / len(vocabs) {
-					if op, err := w.step(); err != nil {
-						t.Fatalf("seed %d, operation %d, %s: %v\n%v", seed, i, op, err, w.tree)
-					}
-				}
-				if w.hits == 0 || w.evicted == 0 || w.duplicates == 0 || w.partial == 0 && size > 1 {
-					t.Errorf("seed %d met too little: %d hits, %d partial, %d evicted, %d duplicates", seed, w.hits, w.partial, w.evicted, w.duplicates)
-				}
-				if err := w.drain(); err != nil {
-					t.Errorf("seed %d: %v", seed, err)
-				}
-			})
+	for began := time.Now(); ; seed++ {
+		modelTree(t, seed, ops)
+		if t.Failed() || time.Since(began) >= *soak {
+			return
 		}
+	}
+}
+
+func modelTree(t *testing.T, seed uint64, ops int) {
+	orders, sizes, vocabs := []Eviction{LRU, LFU}, []int{1, 2, 3, 16}, []int{2, 3, 12, 40} // 12 and 40: enough for nodes with an index of children
+	hits, partial, evicted, duplicates := 0, 0, 0, 0
+	for _, order := range orders {
+		for _, size := range sizes {
+			for _, vocab := range vocabs {
+				t.Run(fmt.Sprintf("%v/block=%d/vocab=%d", order, size, vocab), func(t *testing.T) {
+					t.Logf("-model.seed=%d", seed)
+					w := newWorld(rand.New(rand.NewPCG(seed, uint64(size*100+vocab))), order, size, vocab, 20+vocab)
+					for i := range ops / len(orders) / len(sizes) / len(vocabs) {
+						if op, err := w.step(); err != nil {
+							t.Fatalf("seed %d, operation %d, %s: %v\n%v", seed, i, op, err, w.tree)
+						}
+					}
+					hits += w.hits
+					partial += w.partial
+					evicted += w.evicted
+					duplicates += w.duplicates
+					if err := w.drain(); err != nil {
+						t.Errorf("seed %d: %v", seed, err)
+					}
+				})
+			}
+		}
+	}
+	if hits == 0 || partial == 0 || evicted == 0 || duplicates == 0 {
+		t.Errorf("seed %d met too little: %d hits, %d partial, %d evicted, %d duplicates", seed, hits, partial, evicted, duplicates)
 	}
 }
 
@@ -247,7 +279,7 @@ func FuzzTree(f *testing.F) {
 	f.Add([]byte{2, 0, 0, 8, 1, 1, 0, 1, 9, 2, 2, 0, 1, 1})
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c := &bytesChooser{data[:min(len(data), 400)]}
-		w := newWorld(c, 1+c.IntN(4), 2+c.IntN(11), 12)
+		w := newWorld(c, Eviction(c.IntN(2)), 1+c.IntN(4), 2+c.IntN(11), 12)
 		for len(c.left) > 0 {
 			if op, err := w.step(); err != nil {
 				t.Fatalf("%s: %v\n%v", op, err, w.tree)

@@ -16,7 +16,9 @@ type node struct {
 
 	older, newer *node // neighbours in the order of eviction; nil while locked
 	start        int32
-	locks        int32 // locks that end at this node or below
+	locks        int32  // locks that end at this node or below
+	hits         uint32 // calls of Lock that covered this node
+	used         uint32 // tick at which the last lock went
 }
 
 func (n *node) end() int     { return int(n.start) + len(n.tokens) }
@@ -72,11 +74,14 @@ func (n *node) unlink(c *node) {
 // the cut goes with the lower half. Both halves copy their tokens: halves that shared an
 // array would keep all of it alive when one of them is evicted.
 //
-// The upper half takes over the lock count. Where that is 0 the caller is about to lock
-// it, since a tree is split for no other reason; until then it is listed like any
-// unlocked node.
+// The upper half takes over lock count, hits and last use. Where no lock covers it the
+// caller is about to lock it, since a tree is split for no other reason; until then it is
+// listed like any unlocked node.
 func (t *Tree) split(n *node, k int) *node {
-	upper := &node{parent: n.parent, start: n.start, locks: n.locks, tokens: slices.Clone(n.tokens[:k])}
+	upper := &node{
+		parent: n.parent, start: n.start, tokens: slices.Clone(n.tokens[:k]),
+		locks: n.locks, hits: n.hits, used: n.used,
+	}
 	n.parent.kids.replace(upper)
 
 	n.start += int32(k)
@@ -88,14 +93,55 @@ func (t *Tree) split(n *node, k int) *node {
 	upper.attach(n)
 
 	if n.locks == 0 {
-		t.lru.push(upper)
+		t.order.push(upper)
 	}
 	t.nodes++
 	return upper
 }
 
-// join undoes a split: n takes over the tokens and blocks of its parent, whose only child
-// it is, and the parent goes. No lock may end at the parent.
+// short is the number of tokens below which a run is not worth a node of its own for the
+// sake of a boundary between it and a part of a block. Joining the two saves 160 bytes, and
+// costs two copies of the run whenever a lock ends there again.
+const short = 64
+
+// mend undoes what nothing needs any more of a split between n and its parent, whose only
+// child n is, and reports whether the parent is gone. No lock may end at the parent.
+//
+//   - A parent without blocks goes; n takes over its tokens.
+//   - Where nothing tells the two apart (alike), n takes over all of the parent, its hits
+//     and its place in the order of eviction included. So it does where it has no blocks
+//     itself, and the parent is short.
+//   - Otherwise the parent keeps its blocks, but not the tokens after the last of them:
+//     these it had for the sake of children that part inside a block.
+func (t *Tree) mend(n *node, alike bool) (gone bool) {
+	upper := n.parent
+	keep := upper.end() - upper.end()%t.blockSize - int(upper.start)
+	switch {
+	case keep <= 0:
+		if upper.locks == 0 {
+			t.order.remove(upper)
+		}
+		t.join(n)
+		return true
+	case alike || len(n.blocks) == 0 && len(upper.tokens) < short:
+		if upper.locks == 0 {
+			t.order.remove(n)
+			t.order.replace(upper, n)
+		}
+		n.hits, n.used = upper.hits, upper.used
+		t.join(n)
+		return true
+	case keep < len(upper.tokens):
+		upper.kids = nil
+		n.start = upper.start + int32(keep) // inside the same block as before, so n owns the same ones
+		n.tokens = slices.Concat(upper.tokens[keep:], n.tokens)
+		upper.tokens = shrink(upper.tokens, keep)
+		upper.attach(n)
+	}
+	return false
+}
+
+// join gives the tokens and blocks of a parent to n, its only child, and the parent goes.
 func (t *Tree) join(n *node) {
 	upper := n.parent
 	n.start = upper.start

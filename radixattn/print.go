@@ -12,13 +12,13 @@ import (
 // node's line ends with its place in the order of eviction, 1 for the first to go:
 //
 //	"salt" locks 1
-//	  [0,6) 1 2 3 4 5 6 | blocks 0 | locks 1
+//	  [0,6) 1 2 3 4 5 6 | blocks 0 | hits 1 | locks 1
 //	    [6,8) 7 8 | blocks 1 | locks 1
 //	    [6,12) 9 9 9 9 9 9 | blocks 2 3 | evict 1
 func (t *Tree) String() string {
-	rank := make(map[*node]int, t.lru.len)
-	for n := t.lru.oldest; n != nil; n = n.newer {
-		rank[n] = len(rank) + 1
+	rank := make(map[*node]int, t.order.len)
+	for n := range t.order.backward() {
+		rank[n] = t.order.len - len(rank)
 	}
 	var b strings.Builder
 	for _, salt := range slices.Sorted(maps.Keys(t.roots)) {
@@ -43,6 +43,9 @@ func draw(b *strings.Builder, n *node, rank map[*node]int, indent string) {
 		fmt.Fprintf(b, "%s[%d,%d) %s", indent, e.child.start, e.child.end(), joined(e.child.tokens))
 		if len(e.child.blocks) > 0 {
 			fmt.Fprintf(b, " | blocks %s", joined(e.child.blocks))
+		}
+		if e.child.hits > 0 {
+			fmt.Fprintf(b, " | hits %d", e.child.hits)
 		}
 		if e.child.locks > 0 {
 			fmt.Fprintf(b, " | locks %d\n", e.child.locks)

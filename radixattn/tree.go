@@ -16,6 +16,8 @@ import (
 //   - A node's lock count is the number of locks that end at it or below it. So a lock
 //     protects its own node and all ancestors.
 //   - The unlocked nodes are listed in the order of eviction, children before parents.
+//   - A node has at least the hits of each child, and all its blocks were hit as often as
+//     it was: where hits differ there is a boundary between nodes.
 //   - A root without children and without locks is gone.
 
 // Tree maps token prefixes, under a salt, to blocks. See the package comment. A salt is an
@@ -24,18 +26,45 @@ type Tree struct {
 	blockSize int
 	roots     map[string]*node // by salt
 	salts     map[*node]string // the way back, to drop a root that has become empty
-	lru       order
+	order     order
+	clock     func() uint32
+	now       uint32 // the time of the last Unlock, in ticks
 	version   uint64 // counts changes, so that a stale Match is found out
 
 	nodes, tokens, blocks, evictable int
 }
 
+// Option sets what New otherwise chooses.
+type Option func(*Tree)
+
+// WithEviction sets the order of eviction. The default is LRU.
+func WithEviction(e Eviction) Option { return func(t *Tree) { t.order.eviction = e } }
+
+// WithClock sets the clock that says when a node was used last, in ticks of any length. A
+// clock that goes back is taken to stand still. The default counts the calls of Unlock.
+func WithClock(clock func() uint32) Option { return func(t *Tree) { t.clock = clock } }
+
 // New returns an empty tree for blocks of blockSize token rows.
-func New(blockSize int) *Tree {
+func New(blockSize int, options ...Option) *Tree {
 	if blockSize < 1 {
 		panic(fmt.Sprintf("radixattn: block size %d", blockSize))
 	}
-	return &Tree{blockSize: blockSize, roots: make(map[string]*node), salts: make(map[*node]string)}
+	t := &Tree{blockSize: blockSize, roots: make(map[string]*node), salts: make(map[*node]string)}
+	for _, option := range options {
+		option(t)
+	}
+	if e := t.order.eviction; int(e) >= len(evictionNames) {
+		panic(fmt.Sprintf("radixattn: %v", e))
+	}
+	return t
+}
+
+// time returns the time, which never goes back.
+func (t *Tree) time() uint32 {
+	if t.clock == nil {
+		return t.now
+	}
+	return max(t.now, t.clock())
 }
 
 // Stats counts what is in a tree. Its fields are maintained, not computed: reading costs

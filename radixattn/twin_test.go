@@ -11,6 +11,7 @@ import (
 // token path up to its last row. It has no nodes, so it cannot get a split wrong.
 type twin struct {
 	size   int
+	order  Eviction
 	blocks []*twinBlock
 	clock  int
 }
@@ -20,6 +21,7 @@ type twinBlock struct {
 	path  []int32 // the tokens up to the block's last row
 	id    paging.BlockID
 	locks int
+	hits  int
 	used  int // when the last lock went
 }
 
@@ -84,6 +86,14 @@ func (w *twin) hold(salt string, path []int32, from, delta int) {
 	}
 }
 
+// lock holds the blocks of path, and counts a hit on each.
+func (w *twin) lock(salt string, path []int32) {
+	w.hold(salt, path, 0, 1)
+	for end := w.size; end <= len(path); end += w.size {
+		w.at(salt, path[:end]).hits++
+	}
+}
+
 func (w *twin) insert(l *twinLock, tokens []int32, ids []paging.BlockID) []Duplicate {
 	var duplicates []Duplicate
 	from := len(l.path)
@@ -100,29 +110,32 @@ func (w *twin) insert(l *twinLock, tokens []int32, ids []paging.BlockID) []Dupli
 	return duplicates
 }
 
-// evict takes the oldest unlocked block, n times. Blocks that were unlocked together lie
-// on one path: the last of them goes first.
+// before says whether a is evicted before b: under LFU that with fewer hits, then the one
+// unlocked longer ago. Blocks that were unlocked together lie on one path: the last of them
+// goes first.
+func (w *twin) before(a, b *twinBlock) bool {
+	byHits := 0
+	if w.order == LFU {
+		byHits = cmp.Compare(a.hits, b.hits)
+	}
+	return cmp.Or(byHits, cmp.Compare(a.used, b.used), cmp.Compare(len(b.path), len(a.path))) < 0
+}
+
+// evict takes the unlocked block that goes before all others, n times.
 func (w *twin) evict(n int) []paging.BlockID {
 	ids := []paging.BlockID{}
 	for range n {
-		oldest := -1
+		first := -1
 		for i, b := range w.blocks {
-			if b.locks > 0 {
-				continue
+			if b.locks == 0 && (first < 0 || w.before(b, w.blocks[first])) {
+				first = i
 			}
-			if oldest >= 0 {
-				o := w.blocks[oldest]
-				if b.used > o.used || b.used == o.used && len(b.path) < len(o.path) {
-					continue
-				}
-			}
-			oldest = i
 		}
-		if oldest < 0 {
+		if first < 0 {
 			break
 		}
-		ids = append(ids, w.blocks[oldest].id)
-		w.blocks = slices.Delete(w.blocks, oldest, oldest+1)
+		ids = append(ids, w.blocks[first].id)
+		w.blocks = slices.Delete(w.blocks, first, first+1)
 	}
 	return ids
 }

@@ -3,6 +3,7 @@ package router
 import (
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -45,6 +46,19 @@ type Config struct {
 	// IndexBlocks bounds what the index keeps of each replica; 32768. Best set to the
 	// size of the replica's own cache.
 	IndexBlocks int
+	// FollowBlocks bounds the blocks, of all replicas together, that are known from their
+	// own events; 1,048,576, which takes up to 200 MB. A replica that does not fit is guessed at.
+	FollowBlocks int
+	// NoFollow leaves the replicas' events alone: all is guessed.
+	NoFollow bool
+	// ReplicaKey is the API key with which replicas are asked what they hold; empty: none.
+	ReplicaKey string
+	// EventSilence is how long a replica that sends events may say nothing; 3 s. It sends
+	// a heartbeat every second.
+	EventSilence time.Duration
+	// HistoryBlocks bounds what is remembered of all prompts ever seen, which tells a lost
+	// reuse from a new prompt; 262,144.
+	HistoryBlocks int
 	// IndexAge is how long a prefix that nobody asks for stays in the index; 30 minutes.
 	IndexAge time.Duration
 	// SaltByKey keeps the prefixes of different Authorization headers apart, for replicas
@@ -61,6 +75,25 @@ type Config struct {
 	WriteTimeout time.Duration
 	// LedgerRows is how many requests the ledger remembers; 4096.
 	LedgerRows int
+	// RetryWait is waited before the second other replica is tried, doubled with each
+	// further one and varied by half; 25 ms. The first is tried at once: a replica that
+	// refuses connections should cost nobody anything. Negative: none.
+	RetryWait time.Duration
+	// Hedge is how long an answer may take to begin before the request is sent to a second
+	// replica too, whichever answers first being taken; 0: never. It costs computing twice.
+	Hedge time.Duration
+	// Shadows are policies that choose for the same requests without effect.
+	Shadows []policy.Policy
+	// AdminToken is what a caller of the endpoints that change replicas must bring; empty:
+	// there are none.
+	AdminToken string
+	// LedgerFile gets every row as a line of JSON; nil: none. Writes are not waited for.
+	LedgerFile io.Writer
+	// Sources name replicas that come and go; they are asked every SourceInterval, 2 s.
+	Sources        []Source
+	SourceInterval time.Duration
+	// Breaker says when a replica that is well but fails requests is left alone.
+	Breaker Breaker
 	// Health says how replicas are watched.
 	Health Health
 	// Transport carries the requests; nil: one with large keep-alive pools.
@@ -80,6 +113,14 @@ type Health struct {
 	Passes   int           // successes in a row that bring it back from there; 2
 }
 
+// Breaker says when a replica that passes its health checks but fails requests is left
+// alone.
+type Breaker struct {
+	Failures  int           // in a row that open it; 10
+	Successes int           // in a row, after Open, that close it again; 3
+	Open      time.Duration // how long no request is sent; 30 s
+}
+
 func (c Config) withDefaults() (Config, error) {
 	if c.Policy == nil {
 		p, err := policy.New(policy.Default, policy.DefaultOptions())
@@ -92,6 +133,14 @@ func (c Config) withDefaults() (Config, error) {
 	orDefault(&c.ChunkBytes, 64)
 	orDefault(&c.PrefixBlocks, 4096)
 	orDefault(&c.IndexBlocks, 32768)
+	orDefault(&c.FollowBlocks, 1<<20)
+	orDefault(&c.EventSilence, 3*time.Second)
+	orDefault(&c.SourceInterval, 2*time.Second)
+	orDefault(&c.HistoryBlocks, 1<<18)
+	orDefault(&c.RetryWait, 25*time.Millisecond)
+	orDefault(&c.Breaker.Failures, 10)
+	orDefault(&c.Breaker.Successes, 3)
+	orDefault(&c.Breaker.Open, 30*time.Second)
 	orDefault(&c.IndexAge, 30*time.Minute)
 	orDefault(&c.MaxBody, openai.MaxBody)
 	orDefault(&c.MaxAnswer, 8<<20)
@@ -115,6 +164,8 @@ func (c Config) withDefaults() (Config, error) {
 	c.Retries = max(c.Retries, 0)
 	for _, limit := range []int64{
 		int64(c.BlockTokens), int64(c.ChunkBytes), int64(c.PrefixBlocks), int64(c.IndexBlocks), int64(c.IndexAge),
+		int64(c.FollowBlocks), int64(c.HistoryBlocks), int64(c.EventSilence), int64(c.SourceInterval), int64(c.Hedge),
+		int64(c.Breaker.Failures), int64(c.Breaker.Successes), int64(c.Breaker.Open),
 		c.MaxBody, c.MaxAnswer, int64(c.WriteTimeout), int64(c.LedgerRows),
 		int64(c.Health.Interval), int64(c.Health.Timeout), int64(c.Health.Fails), int64(c.Health.Passes),
 	} {

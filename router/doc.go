@@ -9,16 +9,31 @@
 //  2. The prompt becomes chained hashes of its blocks: of token ids where the request
 //     brings them or the router has the replicas' tokenizer, of bytes otherwise.
 //  3. The registry takes stock, in one critical section: which replicas are ready, how
-//     busy they are, and how much of the prompt each is expected to hold by the router's
-//     own index. The policy chooses, and the choice is booked before the next request
-//     looks: load and prefix count from that moment on, so the second request of a burst
-//     follows the first.
-//  4. The answer is passed on as it comes, event by event, and never read for its content.
-//     Until the first byte a refused connection, a 502 or a 503 sends the request to
-//     another replica; after that a replica that dies ends the stream with an error event.
-//  5. Whatever happened makes one row in the ledger.
+//     busy they are, and how much of the prompt each has. The policy chooses, and the
+//     choice is booked before the next request looks: load and prefix count from that
+//     moment on, so the second request of a burst follows the first.
+//  4. The answer is passed on as it comes, event by event. Until the first byte a refused
+//     connection, a 502, a 503, a 429 (its queue is full, another one's may not be) and a
+//     replica that goes down send the request to another replica; after that a replica
+//     that dies ends the stream with an error event.
+//  5. Whatever happened makes one row in the ledger: who was chosen among whom and why,
+//     what was predicted and what was delivered, and for each token that was computed the
+//     reason why it was not reused.
+//
+// What a replica holds is known from its own block events ([KnowledgeExact]): a follower
+// takes its snapshot, then applies what is stored and removed, in order, and takes the
+// snapshot anew whenever the numbers leave a hole or the digests differ. One bounded index
+// holds all replicas, so that one walk along a prompt answers for every one of them. A
+// replica that sends no events is guessed at from the requests it was sent
+// ([KnowledgeGuessed]). Either way what is on its way counts as there.
+//
+// Nothing of this is shared between routers: each follows the replicas itself, so any
+// number of them may stand side by side.
 //
 // The router imports no model, no cache and no engine: any OpenAI-compatible server can be
 // a replica. Of a tailor replica it also reads two headers: x-tailor-epoch changes when the
-// process or its cache is a new one, and the index forgets what it knew of the old one.
+// process or its cache is a new one, and all that was known of the old one is forgotten;
+// x-tailor-cache says what was delivered. Of others the ledger takes cached_tokens from
+// the answer's usage; nothing else is read from an answer, and the index never learns from
+// one.
 package router

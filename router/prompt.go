@@ -2,9 +2,12 @@ package router
 
 import (
 	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
 	"encoding/json"
 	"net/http"
-	"strconv"
 	"strings"
 
 	"tailor/internal/openai"
@@ -17,8 +20,16 @@ type prompt struct {
 	stream  bool
 	session string
 	salted  bool
-	tokens  int             // of all prompts; an estimate where there is no tokenizer
-	chains  [][]policy.Hash // of each prompt
+	tokens  int           // of all prompts; an estimate where there is no tokenizer
+	chains  []promptChain // of each prompt
+}
+
+// promptChain is a prompt's whole blocks.
+type promptChain struct {
+	unit   policy.Unit
+	salted bool
+	open   []policy.Hash // as if there were no salt
+	blocks []policy.Hash // under the request's salt
 }
 
 // promptReader turns requests into prompts. It is immutable.
@@ -36,6 +47,21 @@ var sessionHeaders = []string{"X-Session-Id", "X-Session-Token", "X-Smg-Routing-
 // completion reads the body of POST /v1/completions. Its errors are *openai.Error, the
 // same that a tailor replica would give.
 func (p *promptReader) completion(header http.Header, body []byte) (prompt, error) {
+	if q, ok := scanCompletion(body); ok {
+		out := newPrompt(header, q.model, &q.user, &q.salt, &q.stream)
+		salt := p.salt(header, &q.salt)
+		if q.isText {
+			p.addPrompt(&out, salt, q.text)
+		} else {
+			p.addTokens(&out, salt, q.tokens)
+		}
+		return out, nil
+	}
+	return p.parse(header, body)
+}
+
+// parse is completion by way of the full parser.
+func (p *promptReader) parse(header http.Header, body []byte) (prompt, error) {
 	r, err := openai.ParseCompletion(body)
 	if err != nil {
 		return prompt{}, err
@@ -46,13 +72,18 @@ func (p *promptReader) completion(header http.Header, body []byte) (prompt, erro
 		p.addTokens(&out, salt, tokens)
 	}
 	for _, text := range r.Prompt.Texts {
-		if tokens, ok := p.encode(text); ok {
-			p.addTokens(&out, salt, tokens)
-		} else {
-			p.addText(&out, salt, text)
-		}
+		p.addPrompt(&out, salt, text)
 	}
 	return out, nil
+}
+
+// addPrompt adds a text in tokens if it can.
+func (p *promptReader) addPrompt(out *prompt, salt, text string) {
+	if tokens, ok := p.encode(text); ok {
+		p.addTokens(out, salt, tokens)
+	} else {
+		p.addText(out, salt, text)
+	}
 }
 
 // chat reads the body of POST /v1/chat/completions. Which tokens the messages become is
@@ -102,42 +133,56 @@ func (p *promptReader) encode(text string) ([]int32, bool) {
 }
 
 func (p *promptReader) addTokens(out *prompt, salt string, tokens []int32) {
-	root := policy.Root(policy.UnitTokens, out.model, salt)
+	root := policy.Root(policy.UnitTokens, out.model)
 	out.tokens += len(tokens)
-	out.chains = append(out.chains, policy.ChainTokens(root, tokens, p.blockTokens, p.room(out)))
+	out.add(policy.UnitTokens, policy.ChainTokens(root, tokens, p.blockTokens, p.room(out)), salt)
 }
 
 func (p *promptReader) addText(out *prompt, salt string, text string) {
-	root := policy.Root(policy.UnitBytes, out.model, salt)
+	root := policy.Root(policy.UnitBytes, out.model)
 	out.tokens += (len(text)*p.blockTokens + p.chunkBytes - 1) / p.chunkBytes
-	out.chains = append(out.chains, policy.ChainBytes(root, text, p.chunkBytes, p.room(out)))
+	out.add(policy.UnitBytes, policy.ChainBytes(root, text, p.chunkBytes, p.room(out)), salt)
+}
+
+func (q *prompt) add(unit policy.Unit, open []policy.Hash, salt string) {
+	q.chains = append(q.chains, promptChain{unit: unit, salted: salt != "", open: open, blocks: policy.Salted(open, salt)})
 }
 
 // room is how many more blocks the request may have hashed.
 func (p *promptReader) room(out *prompt) int {
 	n := p.limit
 	for _, chain := range out.chains {
-		n -= len(chain)
+		n -= len(chain.open)
 	}
 	return n
 }
 
-// salt is what separates the request's prefixes from those of others. The caller's key,
-// where it counts, is delimited by its length from the salt that the caller may choose.
+// salt is what separates the request's prefixes from those of others. Where the caller's
+// key counts it is derived from the key and the salt that the caller chose just as a tailor
+// replica does, whose tree knows salts by that name: HMAC-SHA256 under the key of two
+// parts, each preceded by its length.
 func (p *promptReader) salt(header http.Header, salt *string) string {
-	s := openai.Or(salt, "")
-	if p.saltByKey {
-		key := header.Get("Authorization")
-		s = strconv.Itoa(len(key)) + ":" + key + s
+	chosen := openai.Or(salt, "")
+	if !p.saltByKey {
+		return chosen
 	}
-	return s
+	secret := header.Get("Authorization")
+	if scheme, key, _ := strings.Cut(secret, " "); strings.EqualFold(scheme, "Bearer") {
+		secret = strings.TrimSpace(key)
+	}
+	mac := hmac.New(sha256.New, []byte(secret))
+	for _, part := range []string{"tailor: salt", chosen} {
+		mac.Write(binary.BigEndian.AppendUint64(nil, uint64(len(part))))
+		mac.Write([]byte(part))
+	}
+	return hex.EncodeToString(mac.Sum(nil))
 }
 
 // request is the prompt as the policies see it.
 func (q *prompt) request(blockTokens int, seq uint64) policy.Request {
 	r := policy.Request{BlockTokens: blockTokens, Tokens: q.tokens, Session: q.session, Seq: seq}
 	if len(q.chains) > 0 {
-		r.Blocks = q.chains[0] // several prompts go where the first one goes
+		r.Blocks = q.chains[0].blocks // several prompts go where the first one goes
 	}
 	return r
 }

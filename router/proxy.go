@@ -1,11 +1,9 @@
 package router
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -25,18 +23,24 @@ type route struct {
 
 // exchange is one request on its way through.
 type exchange struct {
-	router *Router
-	route  route
-	w      http.ResponseWriter
-	r      *http.Request
-	body   []byte
-	prompt prompt
-	start  time.Time
-	row    Row
+	router  *Router
+	route   route
+	w       http.ResponseWriter
+	control *http.ResponseController
+	r       *http.Request
+	body    *payload
+	prompt  prompt
+	start   time.Time
+	row     Row
+	number  uint64 // of the request, among those that a policy chose for
+	shadows bool   // have been told of it
 
-	booking  *booking // of the attempt under way
-	computed bool     // the replica has had the prompt
-	settled  bool
+	booking   *booking // of the attempt that is answered
+	computed  bool     // the replica has had the prompt
+	delivered delivered
+	reach     reach
+	deadline  time.Time // for the client, as last set
+	settled   bool
 }
 
 // retryAfter is what a client is told to wait when nobody can serve it: two checks.
@@ -44,7 +48,9 @@ func (rt *Router) retryAfter() time.Duration { return max(time.Second, 2*rt.conf
 
 // serve takes a request through: read, choose, send, relay, record.
 func (rt *Router) serve(w http.ResponseWriter, r *http.Request, how route) {
-	x := &exchange{router: rt, route: how, w: w, r: r, start: rt.config.Clock.Now()}
+	x := &exchange{
+		router: rt, route: how, w: w, control: http.NewResponseController(w), r: r, start: rt.config.Clock.Now(),
+	}
 	x.row = Row{
 		Time: x.start, RequestID: requestID(r.Header), Path: r.URL.Path, Policy: how.policy.Name(),
 		Candidates: []policy.Candidate{}, Failures: []Failure{},
@@ -61,20 +67,26 @@ func (rt *Router) serve(w http.ResponseWriter, r *http.Request, how route) {
 	defer rt.leave()
 	if x.read() {
 		x.attempt()
+		x.body.release()
 	}
 }
 
 // read takes the body in and learns the prompt. False: the request has been refused.
 func (x *exchange) read() bool {
-	body, err := openai.ReadBody(x.w, x.r, x.router.config.MaxBody)
-	if err == nil && x.route.read != nil {
-		x.prompt, err = x.route.read(x.r.Header, body)
+	body, err := readPayload(x.w, x.r, x.router.config.MaxBody)
+	if err == nil {
+		if x.route.read != nil {
+			x.prompt, err = x.route.read(x.r.Header, body.data)
+		}
+		if err != nil {
+			body.release()
+		}
 	}
 	x.body = body
 	x.row.Model, x.row.Stream, x.row.Salted = x.prompt.model, x.prompt.stream, x.prompt.salted
 	x.row.PromptTokens = x.prompt.tokens
 	for _, chain := range x.prompt.chains {
-		x.row.PromptBlocks += len(chain)
+		x.row.PromptBlocks += len(chain.blocks)
 	}
 	if err == nil {
 		return true
@@ -91,115 +103,6 @@ func (x *exchange) read() bool {
 	return false
 }
 
-// attempt sends the request to one replica after another until one answers. A request
-// that is pinned finds no other to choose.
-func (x *exchange) attempt() {
-	w := wish{prompt: &x.prompt, policy: x.route.policy, pin: x.r.Header.Get(headerReplica)}
-	if w.pin != "" {
-		x.row.Policy = string(reasonPinned)
-	} else {
-		w.seq = x.route.seq.Add(1) - 1
-	}
-	var last *failure
-	for {
-		b, err := x.choose(w)
-		if err != nil {
-			if last != nil {
-				x.giveUp(last)
-			} else {
-				x.nobody(err)
-			}
-			return
-		}
-		resp, failed := x.send(b)
-		if failed == nil {
-			x.booking = b
-			x.relay(resp)
-			return
-		}
-		b.end(false)
-		if x.r.Context().Err() != nil {
-			x.cancelled()
-			return
-		}
-		last = failed
-		w.tried = append(w.tried, b.id)
-		x.row.Failures = append(x.row.Failures, Failure{Replica: b.id, Status: failed.status, Error: failed.message})
-		if !x.route.retry || len(w.tried) > x.router.config.Retries {
-			x.giveUp(last)
-			return
-		}
-		x.router.metrics.retries.WithLabelValues(b.id).Inc()
-	}
-}
-
-// choose books a replica and enters the decision in the row.
-func (x *exchange) choose(w wish) (*booking, error) {
-	clock := x.router.config.Clock
-	start := clock.Now()
-	b, d, err := x.router.registry.choose(w)
-	seconds := clock.Now().Sub(start).Seconds()
-	x.row.DecisionSeconds += seconds
-	if err != nil {
-		return nil, err
-	}
-	x.row.Retries = len(w.tried)
-	x.row.Replica, x.row.Reason, x.row.SpilledFrom = d.Replica, d.Reason, d.SpilledFrom
-	x.row.PredictedCached, x.row.Candidates = d.Cached, d.Candidates
-	x.router.metrics.chosen(&x.row, seconds)
-	return b, nil
-}
-
-// failure is an attempt after which another replica may be tried.
-type failure struct {
-	replica string
-	status  int // 0: the connection failed
-	message string
-	header  http.Header
-	body    []byte
-}
-
-// maxFailureBody bounds what is kept of a 502 or 503 in case nobody does better.
-const maxFailureBody = 64 << 10
-
-// send asks a replica. A connection that fails, a 502 and a 503 are failures: in neither
-// case has an answer begun.
-func (x *exchange) send(b *booking) (*http.Response, *failure) {
-	target := b.base.JoinPath(x.r.URL.EscapedPath())
-	target.RawQuery = x.r.URL.RawQuery
-	req, err := http.NewRequestWithContext(x.r.Context(), x.r.Method, target.String(), bytes.NewReader(x.body))
-	if err != nil {
-		return nil, &failure{replica: b.id, message: err.Error()}
-	}
-	req.Header = requestHeader(x.r.Header, x.row.RequestID)
-	if x.route.retry {
-		// Tells the transport, and nobody else, that the request may be repeated on a new
-		// connection if a kept one was closed under it: that is no failure of the replica.
-		req.Header["X-Idempotency-Key"] = nil
-	}
-	resp, err := x.router.config.Transport.RoundTrip(req)
-	if err != nil {
-		if x.r.Context().Err() == nil {
-			b.saw(failed(seenBroken, err))
-		}
-		return nil, &failure{replica: b.id, message: err.Error()}
-	}
-	epoch := resp.Header.Get(headerEpoch)
-	if resp.StatusCode != http.StatusBadGateway && resp.StatusCode != http.StatusServiceUnavailable {
-		b.saw(sighting{kind: seenAlive, epoch: epoch})
-		return resp, nil
-	}
-	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxFailureBody)) // whatever of it there is
-	resp.Body.Close()
-	message := openai.ReadError(resp.StatusCode, bytes.NewReader(body)).Message
-	if resp.StatusCode == http.StatusServiceUnavailable {
-		b.saw(unavailable("request", epoch, body))
-	} else {
-		b.saw(sighting{kind: seenBroken, err: "request: status 502: " + message, epoch: epoch})
-	}
-	return nil, &failure{replica: b.id, status: resp.StatusCode, message: message, header: resp.Header, body: body}
-}
-
 // giveUp passes on the last failure: the replica's own words where it had any.
 func (x *exchange) giveUp(f *failure) {
 	x.w.Header().Set(headerReplica, f.replica)
@@ -208,6 +111,9 @@ func (x *exchange) giveUp(f *failure) {
 		return
 	}
 	x.row.Outcome, x.row.Error = OutcomeUpstream, f.message
+	if f.status == http.StatusTooManyRequests {
+		x.row.Outcome = OutcomeRejected
+	}
 	x.writeHead(f.status, f.header, f.replica, int64(len(f.body)))
 	x.write(f.body, true)
 }
@@ -260,9 +166,40 @@ func (x *exchange) settle() {
 	if x.booking != nil {
 		x.booking.end(x.computed)
 	}
+	if x.route.ledger {
+		x.account()
+	}
+	if x.shadows {
+		x.router.shadows.tell(shadowEvent{request: x.number, served: x.computed})
+	}
 	x.row.Seconds = x.router.config.Clock.Now().Sub(x.start).Seconds()
 	x.router.metrics.requests.WithLabelValues(x.row.Replica, x.row.Policy, string(x.row.Outcome)).Inc()
 	if x.route.ledger {
 		x.router.ledger.add(x.row)
 	}
+}
+
+// account enters what became of the prompt's tokens.
+func (x *exchange) account() {
+	if !x.computed {
+		return
+	}
+	d, row, block := x.delivered, &x.row, x.router.config.BlockTokens
+	if d.from == "" {
+		d.from, d.matched = CachedFromPredicted, row.PredictedCached
+	}
+	if d.prompt > 0 {
+		row.PromptTokens = d.prompt
+	}
+	row.CachedFrom, row.MissReason = d.from, d.reason
+	row.CachedTokens = min(d.matched, row.PromptTokens)
+	row.ComputedTokens = row.PromptTokens - row.CachedTokens
+	row.Drift = (row.PredictedCached/block - row.CachedTokens/block) * block
+	r := x.reach
+	r.prompt, r.delivered, r.predicted = row.PromptTokens, row.CachedTokens, row.PredictedCached
+	for _, c := range row.Candidates {
+		r.best = max(r.best, c.Cached)
+	}
+	row.Lost = r.split(d.reason)
+	x.router.metrics.answered(row)
 }

@@ -131,7 +131,7 @@ func TestGatewayStatusesAreRetried(t *testing.T) {
 // What is not a failure of the replica as such is the client's to see.
 func TestOtherStatusesArePassedOn(t *testing.T) {
 	rt := newTestRouter(t, 2, withPolicy("round_robin"))
-	for code, outcome := range map[int]Outcome{400: OutcomeRejected, 404: OutcomeRejected, 429: OutcomeRejected, 500: OutcomeUpstream} {
+	for code, outcome := range map[int]Outcome{400: OutcomeRejected, 404: OutcomeRejected, 500: OutcomeUpstream} {
 		for _, f := range rt.fakes {
 			f.set(func(f *fakeReplica) {
 				f.requests = nil

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -18,22 +17,30 @@ import (
 //   - replicas is in ascending order of ID.
 //   - Choosing and booking are one critical section: no two requests see the same load
 //     and both go to the least loaded replica.
-//   - Every booking is ended exactly once; then load and index are as if the request had
-//     not been there, but for the blocks it has had computed.
-//   - A booking keeps the index it was entered in. If the replica was forgotten in the
-//     meantime, its end changes an index nobody looks at.
+//   - What a replica holds is read from its own copy in the block index where it is
+//     followed, and from a guess made of the requests sent to it otherwise. Prompts that
+//     are not known in tokens are always a guess.
 //   - Safe for concurrent use.
 type registry struct {
 	blockTokens int
 	indexBlocks int
 	indexAge    time.Duration
 	health      Health
+	breaker     Breaker
 	clock       Clock
 	log         *slog.Logger
 
 	mu       sync.Mutex
 	replicas []*replica
-	news     chan struct{} // closed, and replaced, when a replica's state changes
+	news     chan struct{} // closed, and replaced, when replicas change, come, go or are forgotten
+	blocks   *blockIndex
+	retired  []*cacheCopy // to be cleared
+	traffic  *traffic
+
+	// Scratch of choose.
+	states  []policy.Replica
+	lengths [maxFollowed]int
+	matched []int // blocks of the first chain, by position of the replica
 }
 
 // wish is what a request asks of the choice.
@@ -45,20 +52,8 @@ type wish struct {
 	seq    uint64   // the request's number
 }
 
-// booking is a request's place on a replica.
-type booking struct {
-	registry *registry
-	replica  *replica
-	id       string
-	base     *url.URL
-	index    *prefixIndex
-	chains   [][]policy.Hash
-	tokens   int
-	ended    bool
-}
-
-// add takes a replica in. It is unready until a check has passed.
-func (g *registry) add(r Replica) error {
+// add takes a replica in. It is unready until a check has passed. source is who named it.
+func (g *registry) add(r Replica, source string) error {
 	base, err := r.parse()
 	if err != nil {
 		return err
@@ -69,9 +64,8 @@ func (g *registry) add(r Replica) error {
 	if found {
 		return fmt.Errorf("%w: ID %q is taken", ErrReplica, r.ID)
 	}
-	g.replicas = slices.Insert(g.replicas, i, &replica{
-		id: r.ID, base: base, state: StateUnready, since: g.clock.Now(), index: g.newIndex(),
-	})
+	g.replicas = slices.Insert(g.replicas, i, g.newReplica(r.ID, base, source))
+	g.announce()
 	return nil
 }
 
@@ -83,12 +77,38 @@ func (g *registry) remove(id string) error {
 	if !found {
 		return fmt.Errorf("%w %q", ErrUnknownReplica, id)
 	}
+	g.removeAt(i)
+	return nil
+}
+
+func (g *registry) removeAt(i int) {
+	r := g.replicas[i]
+	r.removed = true
+	g.forget(r)
 	g.replicas = slices.Delete(g.replicas, i, i+1)
+	g.announce()
+}
+
+// hold keeps new requests from a replica, or lets them come again.
+func (g *registry) hold(id string, held bool) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	i, found := g.search(id)
+	if !found {
+		return fmt.Errorf("%w %q", ErrUnknownReplica, id)
+	}
+	g.replicas[i].held = held
 	return nil
 }
 
 func (g *registry) search(id string) (int, bool) {
 	return slices.BinarySearchFunc(g.replicas, id, func(r *replica, id string) int { return strings.Compare(r.id, id) })
+}
+
+// announce wakes those that wait for news.
+func (g *registry) announce() {
+	close(g.news)
+	g.news = make(chan struct{})
 }
 
 func (g *registry) newIndex() *prefixIndex { return newPrefixIndex(g.indexBlocks, g.indexAge) }
@@ -99,14 +119,20 @@ func (g *registry) choose(w wish) (*booking, policy.Decision, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := g.clock.Now()
-	states := make([]policy.Replica, len(g.replicas))
-	for i, r := range g.replicas {
-		states[i] = policy.Replica{
-			ID:     r.id,
-			Ready:  r.state == StateReady && !slices.Contains(w.tried, r.id),
-			Cached: g.predict(r, w.prompt, now),
-			Held:   len(r.index.blocks),
-			Load:   r.load,
+	states := g.takeStock(w, now)
+	q := w.prompt.request(g.blockTokens, w.seq)
+	if len(q.Blocks) > 0 {
+		longest := 0
+		for i, s := range states {
+			if s.Ready {
+				longest = max(longest, g.matched[i])
+			}
+		}
+		q.Heat, q.Depth = g.traffic.share(q.Blocks, longest), g.traffic.depth
+		if len(w.tried) == 0 && g.traffic.add(q.Blocks, len(states)) {
+			for _, r := range g.replicas {
+				r.recent /= 2
+			}
 		}
 	}
 	var (
@@ -114,7 +140,7 @@ func (g *registry) choose(w wish) (*booking, policy.Decision, error) {
 		err error
 	)
 	if w.pin == "" {
-		d, err = w.policy.Choose(w.prompt.request(g.blockTokens, w.seq), states)
+		d, err = w.policy.Choose(q, states)
 	} else {
 		d, err = g.pinned(w.pin, states)
 	}
@@ -122,27 +148,44 @@ func (g *registry) choose(w wish) (*booking, policy.Decision, error) {
 		return nil, d, err
 	}
 	i, _ := g.search(d.Replica)
-	r := g.replicas[i]
-	b := &booking{
-		registry: g, replica: r, id: r.id, base: r.base, index: r.index,
-		chains: w.prompt.chains, tokens: w.prompt.tokens - d.Cached,
-	}
-	r.load.Requests++
-	r.load.Tokens += b.tokens
-	for _, chain := range b.chains {
-		b.index.begin(chain, now)
-	}
-	return b, d, nil
+	return g.book(g.replicas[i], w.prompt, d.Cached, now), d, nil
 }
 
-// predict is how many of the prompt's tokens a replica need not compute. The last token
-// of a prompt is always computed: it gives the first answer token.
-func (g *registry) predict(r *replica, q *prompt, now time.Time) int {
-	blocks := 0
-	for _, chain := range q.chains {
-		blocks += r.index.match(chain, now)
+// takeStock is the state of all replicas as a policy sees them, valid until the lock is
+// given back.
+func (g *registry) takeStock(w wish, now time.Time) []policy.Replica {
+	g.states, g.matched = g.states[:0], g.matched[:0]
+	heed := slices.ContainsFunc(g.replicas, (*replica).ready)
+	for _, r := range g.replicas {
+		g.matched = append(g.matched, 0)
+		g.states = append(g.states, policy.Replica{
+			ID: r.id, Ready: r.serves() && (!heed || r.trusted()) && !slices.Contains(w.tried, r.id),
+			Held: r.heldBlocks(), Active: r.active, Recent: r.recent, Load: r.load,
+		})
 	}
-	return max(0, min(blocks*g.blockTokens, q.tokens-len(q.chains)))
+	for c, chain := range w.prompt.chains {
+		if chain.unit == policy.UnitTokens && g.blocks.active != (holders{}) {
+			g.blocks.match(chain.blocks, &g.lengths)
+		}
+		for i, r := range g.replicas {
+			n := 0
+			if r.copy != nil && chain.unit == policy.UnitTokens {
+				n = r.expected.extend(chain.blocks, g.lengths[r.copy.number], now)
+			} else {
+				n = r.index.match(chain.blocks, now)
+			}
+			if c == 0 {
+				g.matched[i] = n
+			}
+			g.states[i].Cached += n
+		}
+	}
+	// The last token of a prompt is always computed: it gives the first answer token.
+	most := w.prompt.tokens - len(w.prompt.chains)
+	for i := range g.states {
+		g.states[i].Cached = max(0, min(g.states[i].Cached*g.blockTokens, most))
+	}
+	return g.states
 }
 
 const reasonPinned policy.Reason = "pinned"
@@ -157,51 +200,73 @@ func (g *registry) pinned(id string, states []policy.Replica) (policy.Decision, 
 	if !s.Ready {
 		return policy.Decision{}, fmt.Errorf("%w: %s is %s", ErrNotReady, id, g.replicas[i].state)
 	}
-	return policy.Decision{
-		Replica: id, Reason: reasonPinned, Cached: s.Cached,
-		Candidates: []policy.Candidate{{ID: id, Cached: s.Cached, Held: s.Held, Load: s.Load}},
-	}, nil
+	d := policy.Decision{Replica: id, Reason: reasonPinned, Cached: s.Cached}
+	for _, s := range states { // the others are what it might have had
+		if s.Ready {
+			d.Candidates = append(d.Candidates, policy.Candidate{
+				ID: s.ID, Cached: s.Cached, Held: s.Held, Active: s.Active, Recent: s.Recent, Load: s.Load,
+			})
+		}
+	}
+	return d, nil
 }
 
-// end gives the place back. computed says that an answer had begun.
-func (b *booking) end(computed bool) {
-	g := b.registry
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if b.ended {
-		panic(fmt.Sprintf("router: a booking on replica %q of %d tokens ended twice", b.id, b.tokens))
-	}
-	b.ended = true
-	b.replica.load.Requests--
-	b.replica.load.Tokens -= b.tokens
-	if computed {
-		b.replica.served++
-	}
-	now := g.clock.Now()
-	for _, chain := range b.chains {
-		b.index.end(chain, computed, now)
-	}
-}
-
-// saw takes in what has been seen of the booking's replica. One that has been removed is
-// of no interest any more.
-func (b *booking) saw(s sighting) { b.registry.saw(b.replica, s) }
-
+// saw takes in what has been seen of a replica. One that has been removed is of no
+// interest any more.
 func (g *registry) saw(r *replica, s sighting) {
 	g.mu.Lock()
 	before := r.state
 	changed, forget := r.see(s, g.health, g.clock.Now())
 	if forget {
-		r.index = g.newIndex()
+		g.forget(r)
 	}
 	state := r.state
+	var waiting []*booking
 	if changed {
-		close(g.news)
-		g.news = make(chan struct{})
+		if state == StateDown {
+			waiting = r.takeWaiting()
+		}
+	}
+	if changed || forget {
+		g.announce()
 	}
 	g.mu.Unlock()
+	for _, b := range waiting {
+		b.cancel(errReplicaDown)
+	}
 	if changed {
 		g.log.Info("replica changed state", "replica", r.id, "from", before, "to", state, "error", s.err)
+	}
+}
+
+// forget drops all that is known of a replica's cache.
+func (g *registry) forget(r *replica) {
+	r.forgets++
+	r.index = g.newIndex()
+	g.retire(r)
+}
+
+// retire stops using a replica's copy at once; sweep clears it.
+func (g *registry) retire(r *replica) {
+	if r.copy == nil {
+		return
+	}
+	g.blocks.retire(r.copy)
+	g.retired = append(g.retired, r.copy)
+	r.copy, r.expected = nil, nil
+}
+
+// sweepBlocks is how many blocks are cleared before others may have the lock.
+const sweepBlocks = 512
+
+// sweep clears what is left of retired copies.
+func (g *registry) sweep() {
+	for done := false; !done; {
+		g.mu.Lock()
+		if done = len(g.retired) == 0; !done && g.blocks.clear(g.retired[0], sweepBlocks) {
+			g.retired = slices.Delete(g.retired, 0, 1)
+		}
+		g.mu.Unlock()
 	}
 }
 
@@ -221,36 +286,4 @@ func (g *registry) awaitReady(ctx context.Context) error {
 		case <-news:
 		}
 	}
-}
-
-// ReplicaStatus is a replica's state as the router reports it.
-type ReplicaStatus struct {
-	ID             string     `json:"id"`
-	URL            string     `json:"url"`
-	State          State      `json:"state"`
-	Since          time.Time  `json:"since"`
-	InFlight       int        `json:"in_flight"`
-	InFlightTokens int        `json:"in_flight_tokens"` // of prompts, without those expected to be cached
-	Served         uint64     `json:"served"`
-	IndexBlocks    int        `json:"index_blocks"`
-	FailedChecks   int        `json:"failed_checks"` // in a row
-	LastError      string     `json:"last_error"`
-	LastErrorAt    *time.Time `json:"last_error_at"`
-}
-
-func (g *registry) status() []ReplicaStatus {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	out := make([]ReplicaStatus, len(g.replicas))
-	for i, r := range g.replicas {
-		out[i] = ReplicaStatus{
-			ID: r.id, URL: r.base.Redacted(), State: r.state, Since: r.since,
-			InFlight: r.load.Requests, InFlightTokens: r.load.Tokens, Served: r.served,
-			IndexBlocks: len(r.index.blocks), FailedChecks: r.fails, LastError: r.lastError,
-		}
-		if !r.lastErrorAt.IsZero() {
-			out[i].LastErrorAt = &r.lastErrorAt
-		}
-	}
-	return out
 }

@@ -8,6 +8,7 @@ import (
 	"mime"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"tailor/internal/openai"
@@ -16,8 +17,13 @@ import (
 // relay passes a replica's answer on.
 func (x *exchange) relay(resp *http.Response) {
 	defer resp.Body.Close()
+	if d, ok := readCacheHeader(resp.Header); ok {
+		x.delivered = d
+	}
 	body := &firstRead{from: resp.Body, on: func() {
-		x.computed = resp.StatusCode/100 == 2
+		if x.computed = resp.StatusCode/100 == 2; x.computed {
+			x.booking.answered()
+		}
 		x.row.FirstByte = x.router.config.Clock.Now().Sub(x.start).Seconds()
 	}}
 	switch {
@@ -61,6 +67,7 @@ func (x *exchange) relayWhole(resp *http.Response, body io.Reader) {
 		}
 		return
 	}
+	x.learn(held)
 	complete, size := int64(len(held)) < limit, resp.ContentLength
 	if complete && x.r.Method != http.MethodHead {
 		size = int64(len(held))
@@ -69,7 +76,9 @@ func (x *exchange) relayWhole(resp *http.Response, body io.Reader) {
 	if !x.write(held, complete) || complete {
 		return
 	}
-	buffer := make([]byte, 32<<10)
+	buffers := relays.Get().(*relayBuffers)
+	defer relays.Put(buffers)
+	buffer := buffers.read
 	for {
 		n, err := body.Read(buffer)
 		if n > 0 && !x.write(buffer[:n], false) {
@@ -93,7 +102,9 @@ const maxHeldEvent = 1 << 20
 // with an error event wherever the replica breaks off. The head goes out with the first
 // event: until then a failure still has a status.
 func (x *exchange) relayStream(resp *http.Response, body io.Reader) {
-	var held []byte
+	buffers := relays.Get().(*relayBuffers)
+	defer relays.Put(buffers)
+	held, buffer := buffers.held[:0], buffers.read
 	started, whole := false, true // whole: what has been sent ends with an event's end
 	send := func(p []byte, last bool) bool {
 		if !started {
@@ -102,7 +113,6 @@ func (x *exchange) relayStream(resp *http.Response, body io.Reader) {
 		}
 		return x.write(p, last)
 	}
-	buffer := make([]byte, 32<<10)
 	for {
 		n, err := body.Read(buffer)
 		held = append(held, buffer[:n]...)
@@ -115,6 +125,7 @@ func (x *exchange) relayStream(resp *http.Response, body io.Reader) {
 		case !whole || len(held) > maxHeldEvent:
 			cut, whole = len(held), false
 		}
+		x.learn(held[:cut])
 		if cut > 0 && !send(held[:cut], isDone(held[:cut])) {
 			return
 		}
@@ -139,6 +150,21 @@ func (x *exchange) relayStream(resp *http.Response, body io.Reader) {
 	}
 }
 
+// relayBuffers are used by one answer after another.
+type relayBuffers struct{ read, held []byte }
+
+var relays = sync.Pool{New: func() any {
+	return &relayBuffers{read: make([]byte, 32<<10), held: make([]byte, 0, 32<<10)}
+}}
+
+// learn looks for what a part of the answer says of the cache, for the ledger alone: the
+// index never learns from answers.
+func (x *exchange) learn(p []byte) {
+	if x.route.ledger && x.delivered.from != CachedFromReplica {
+		x.delivered.readUsage(p)
+	}
+}
+
 // isDone says whether p ends with the event after which nothing of interest comes.
 func isDone(p []byte) bool {
 	p = bytes.TrimRight(p, "\r\n")
@@ -148,6 +174,9 @@ func isDone(p []byte) bool {
 // eventsEnd is the length of the whole events at the beginning of p. An event ends with an
 // empty line.
 func eventsEnd(p []byte) int {
+	if bytes.HasSuffix(p, []byte("\n\n")) {
+		return len(p)
+	}
 	end := 0
 	for _, blank := range []string{"\n\n", "\n\r\n", "\r\r"} {
 		if i := bytes.LastIndex(p, []byte(blank)); i >= 0 {
@@ -210,14 +239,18 @@ func (x *exchange) write(p []byte, last bool) bool {
 	if last {
 		x.settle()
 	}
-	control := http.NewResponseController(x.w)
-	// By the socket's clock, not the router's.
-	err := control.SetWriteDeadline(time.Now().Add(x.router.config.WriteTimeout))
+	// By the socket's clock, not the router's. Not for every event: a deadline that is a
+	// little shorter than asked for does as well.
+	var err error
+	if now, patience := time.Now(), x.router.config.WriteTimeout; x.deadline.Sub(now) < patience*7/8 {
+		x.deadline = now.Add(patience)
+		err = x.control.SetWriteDeadline(x.deadline)
+	}
 	if err == nil || errors.Is(err, http.ErrNotSupported) {
 		_, err = x.w.Write(p)
 	}
 	if err == nil {
-		err = control.Flush()
+		err = x.control.Flush()
 	}
 	if err != nil {
 		x.row.Outcome, x.row.Error = OutcomeCancelled, err.Error()

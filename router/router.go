@@ -23,6 +23,8 @@ type Router struct {
 	registry *registry
 	ledger   *ledger
 	metrics  *metrics
+	past     *past
+	shadows  *shadows
 	handler  http.Handler
 
 	mu       sync.Mutex
@@ -46,14 +48,17 @@ func New(config Config) (*Router, error) {
 		registry: &registry{
 			news:        make(chan struct{}),
 			blockTokens: config.BlockTokens, indexBlocks: config.IndexBlocks, indexAge: config.IndexAge,
-			health: config.Health, clock: config.Clock, log: config.Log,
+			health: config.Health, breaker: config.Breaker, clock: config.Clock, log: config.Log,
+			blocks: newBlockIndex(config.BlockTokens, config.FollowBlocks), traffic: newTraffic(),
 		},
-		ledger: newLedger(config.LedgerRows),
+		ledger: newLedger(config.LedgerRows, config.LedgerFile, config.Log),
+		past:   newPast(config.HistoryBlocks),
 		empty:  make(chan struct{}),
 	}
 	rt.metrics = newMetrics(rt.registry)
+	rt.shadows = newShadows(rt.registry, rt.metrics, config.Shadows)
 	for _, r := range config.Replicas {
-		if err := rt.registry.add(r); err != nil {
+		if err := rt.registry.add(r, sourceConfig); err != nil {
 			return nil, err
 		}
 	}
@@ -61,9 +66,18 @@ func New(config Config) (*Router, error) {
 	return rt, nil
 }
 
-// Run watches the replicas until ctx ends. It returns when all its goroutines have.
+// Run watches the replicas, follows what they hold, and does what requests need not wait
+// for, until ctx ends. It returns when all its goroutines have.
 func (rt *Router) Run(ctx context.Context) {
-	rt.watch(ctx)
+	var all sync.WaitGroup
+	all.Go(func() { rt.watch(ctx) })
+	all.Go(func() { rt.followAll(ctx) })
+	all.Go(func() { rt.shadows.run(ctx) })
+	all.Go(func() { rt.ledger.run(ctx) })
+	for _, s := range rt.config.Sources {
+		all.Go(func() { rt.watchSource(ctx, s) })
+	}
+	all.Wait()
 	if t, ok := rt.config.Transport.(interface{ CloseIdleConnections() }); ok {
 		t.CloseIdleConnections()
 	}
@@ -73,7 +87,7 @@ func (rt *Router) Run(ctx context.Context) {
 func (rt *Router) AwaitReady(ctx context.Context) error { return rt.registry.awaitReady(ctx) }
 
 // Add takes in another replica; it serves once a check has passed. Errors wrap ErrReplica.
-func (rt *Router) Add(r Replica) error { return rt.registry.add(r) }
+func (rt *Router) Add(r Replica) error { return rt.registry.add(r, sourceAPI) }
 
 // Remove lets a replica go: no request is sent to it any more, and what is known of it is
 // forgotten. Requests it is serving run to their end. Errors wrap ErrUnknownReplica.
@@ -106,6 +120,13 @@ func (rt *Router) enter() bool {
 	}
 	rt.inside++
 	return true
+}
+
+// stay counts something in that a request inside leaves behind.
+func (rt *Router) stay() {
+	rt.mu.Lock()
+	defer rt.mu.Unlock()
+	rt.inside++
 }
 
 func (rt *Router) leave() {
@@ -146,6 +167,10 @@ func (rt *Router) routes() http.Handler {
 	mux.Get("/metrics", rt.metrics.handler().ServeHTTP)
 	mux.Get("/v1/replicas", rt.replicas)
 	mux.Get("/v1/ledger", rt.ledgerRows)
+	mux.Post("/v1/replicas", rt.admin(rt.addReplica))
+	mux.Delete("/v1/replicas/{id}", rt.admin(rt.removeReplica))
+	mux.Post("/v1/replicas/{id}/drain", rt.admin(rt.holdReplica(true)))
+	mux.Delete("/v1/replicas/{id}/drain", rt.admin(rt.holdReplica(false)))
 	mux.Post("/v1/completions", func(w http.ResponseWriter, r *http.Request) {
 		rt.serve(w, r, route{policy: rt.config.Policy, read: rt.prompts.completion, seq: &completions, retry: true, ledger: true})
 	})

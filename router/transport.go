@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 )
@@ -63,4 +64,16 @@ func requestID(h http.Header) string {
 		return "req-" + strings.ToLower(rand.Text())
 	}
 	return id
+}
+
+// targetOf is the request's path and query on a replica.
+func targetOf(base, asked *url.URL) *url.URL {
+	if base.Path != "" && base.Path != "/" {
+		target := base.JoinPath(asked.EscapedPath())
+		target.RawQuery = asked.RawQuery
+		return target
+	}
+	target := *base
+	target.Path, target.RawPath, target.RawQuery = asked.Path, asked.RawPath, asked.RawQuery
+	return &target
 }

@@ -2,58 +2,48 @@ package server
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"net/http"
 	"strings"
-	"sync"
-	"time"
 
 	"tailor/internal/openai"
-	"tailor/model/sample"
 	"tailor/server/engine"
 )
 
-// A completion is a request under way: a choice for each prompt.
-type completion struct {
-	id      string
-	created int64
-	choices []*choice
-	updates <-chan update
-}
-
-// An update is an event of one choice.
-type update struct {
-	choice int
-	event  engine.Event
-	at     time.Time
-}
-
 func (s *Server) completions(w http.ResponseWriter, r *http.Request) {
-	ctx := r.Context() // ends, at the latest, when this handler returns
 	req, err := s.readCompletion(w, r)
 	if err != nil {
 		s.fail(w, r, err)
 		return
 	}
-	c, err := s.submit(ctx, req)
+	ctx, cancel, err := s.limited(r)
 	if err != nil {
 		s.fail(w, r, err)
 		return
 	}
-	defer func() { s.account(ctx, c) }()
+	defer cancel() // with it the engine's work ends, at the latest
+	g, err := s.order(ctx, req)
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	defer func() { s.account(ctx, g) }()
 	if openai.Or(req.Stream, false) {
-		s.stream(ctx, w, r, req, c)
+		s.stream(ctx, w, r, req, g)
 	} else {
-		s.answer(ctx, w, r, c)
+		s.answer(ctx, w, r, req, g)
 	}
 }
 
-func (s *Server) readCompletion(w http.ResponseWriter, r *http.Request) (*openai.CompletionRequest, error) {
+// readBody refuses early while the server drains.
+func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if s.draining.Load() {
 		return nil, engine.ErrDraining
 	}
-	body, err := openai.ReadBody(w, r, s.MaxBody)
+	return openai.ReadBody(w, r, s.MaxBody)
+}
+
+func (s *Server) readCompletion(w http.ResponseWriter, r *http.Request) (*openai.CompletionRequest, error) {
+	body, err := s.readBody(w, r)
 	if err != nil {
 		return nil, err
 	}
@@ -70,144 +60,43 @@ func (s *Server) readCompletion(w http.ResponseWriter, r *http.Request) (*openai
 	return req, req.Validate()
 }
 
-// tokens are the token ids of prompt i.
-func (s *Server) tokens(p openai.Prompt, i int) ([]int32, error) {
-	if p.Tokens != nil {
-		return p.Tokens[i], nil
+// order hands the request to the engine.
+func (s *Server) order(ctx context.Context, req *openai.CompletionRequest) (*generation, error) {
+	o := order{
+		id:        "cmpl-" + requestID(ctx),
+		echo:      openai.Or(req.Echo, false),
+		n:         perPrompt(req),
+		maxTokens: openai.Or(req.MaxTokens, openai.DefaultMaxTokens),
+		logprobs:  req.Logprobs, promptLogprobs: req.PromptLogprobs,
 	}
-	text := p.Texts[i]
-	// Megabytes of text need not be tokenized to know that they do not fit.
-	if least := (len(text) + s.maxTokenBytes - 1) / s.maxTokenBytes; least > s.Context {
-		e := openai.Invalid("prompt", "%d bytes of text are at least %d tokens: more than the model's context of %d",
-			len(text), least, s.Context)
-		e.Code = openai.CodeContextLength
-		return nil, e
+	if o.logprobs == nil && o.n > openai.Or(req.N, 1) {
+		o.logprobs = new(0) // the best are found by them
 	}
-	return s.Tokenizer.Encode(text, false)
+	if o.echo && req.Logprobs != nil {
+		o.promptLogprobs = new(max(*req.Logprobs, openai.Or(req.PromptLogprobs, 0)))
+	}
+	var err error
+	if o.prompts, err = s.promptTokens(req, o.maxTokens); err != nil {
+		return nil, err
+	}
+	if o.sampling, err = s.sampling(req); err != nil {
+		return nil, err
+	}
+	return s.submit(ctx, req, o)
 }
 
-// submit hands all prompts to the engine, or none: ctx ends those accepted before one
-// that is not.
-func (s *Server) submit(ctx context.Context, req *openai.CompletionRequest) (*completion, error) {
-	maxTokens := openai.Or(req.MaxTokens, openai.DefaultMaxTokens)
-	c := &completion{id: "cmpl-" + requestID(ctx), created: time.Now().Unix()}
-	record := recordOf(ctx)
-	isSpecial := s.Tokenizer.IsSpecial
-	if !openai.Or(req.SkipSpecialTokens, true) {
-		isSpecial = func(int32) bool { return false }
-	}
-	prompts := make([][]int32, req.Prompt.Len())
-	for i := range prompts {
-		var err error
-		if prompts[i], err = s.tokens(req.Prompt, i); err != nil {
-			return nil, err
-		}
-		record.prompt += len(prompts[i])
-	}
-	events := make([]<-chan engine.Event, len(prompts))
-	for i, tokens := range prompts {
-		own, cancel := context.WithCancelCause(ctx)
-		ch, err := s.Engine.Submit(own, engine.Request{
-			ID:        requestID(ctx),
-			Tokens:    tokens,
-			Salt:      openai.Or(req.CacheSalt, ""),
-			MaxTokens: maxTokens,
-			Sampling: sample.Params{
-				Temperature: openai.Or(req.Temperature, 1),
-				TopP:        openai.Or(req.TopP, 1),
-				TopK:        openai.Or(req.TopK, 0),
-				Seed:        req.Seed,
-			},
-			IgnoreEOS: openai.Or(req.IgnoreEOS, false),
-		})
-		if err != nil {
-			cancel(err)
-			if len(prompts) > 1 {
-				err = fmt.Errorf("prompt %d of %d: %w", i, len(prompts), err)
-			}
-			return nil, err
-		}
-		events[i] = ch
-		c.choices = append(c.choices, &choice{
-			index: i, prompt: len(tokens), cancel: cancel, isSpecial: isSpecial,
-			decoder: s.Tokenizer.NewStream(), stops: newStopFinder(req.Stop),
-		})
-	}
-	c.updates = collect(events, maxTokens+1)
-	record.completion = true
-	return c, nil
+// perPrompt is how many choices are generated for each prompt.
+func perPrompt(req *openai.CompletionRequest) int {
+	return max(openai.Or(req.N, 1), openai.Or(req.BestOf, 0))
 }
 
-// collect merges the events of all prompts and stamps them as they come: a client that
-// reads slowly must not make the engine look slow. The result holds all there can be,
-// most for each prompt, so the goroutines end with the engine's channels, read or not.
-func collect(events []<-chan engine.Event, most int) <-chan update {
-	updates := make(chan update, len(events)*most)
-	var all sync.WaitGroup
-	for i, ch := range events {
-		all.Go(func() {
-			for event := range ch {
-				updates <- update{i, event, time.Now()}
-			}
-		})
-	}
-	go func() {
-		all.Wait()
-		close(updates)
-	}()
-	return updates
-}
-
-// errGone means that the client does not take the answer any more.
-var errGone = errors.New("the client has gone")
-
-// follow hands text to emit as it becomes certain, until every choice has ended. At a
-// choice's end emit is called even if there is no text.
-func (s *Server) follow(ctx context.Context, c *completion, emit func(*choice, string) error) error {
-	last := make([]time.Time, len(c.choices))
-	for open := len(c.choices); open > 0; {
-		var u update
-		select {
-		case <-ctx.Done():
-			return errGone
-		case next, ok := <-c.updates:
-			if !ok {
-				return errNoReason
-			}
-			u = next
-		}
-		ch := c.choices[u.choice]
-		if ch.finish != "" {
-			continue // came before the engine saw the cancellation
-		}
-		text, err := ch.push(u.event)
-		if err != nil {
-			return err
-		}
-		if u.event.Token >= 0 {
-			if !last[u.choice].IsZero() {
-				s.metrics.interToken.Observe(u.at.Sub(last[u.choice]).Seconds())
-			}
-			last[u.choice] = u.at
-		}
-		if ch.finish != "" {
-			open--
-			s.metrics.finished(ch, u.at)
-		} else if text == "" {
-			continue
-		}
-		if err := emit(ch, text); err != nil {
-			return errGone
-		}
-	}
-	return nil
-}
-
-// answer sends all text at once.
-func (s *Server) answer(ctx context.Context, w http.ResponseWriter, r *http.Request, c *completion) {
-	texts := make([]strings.Builder, len(c.choices))
-	err := s.follow(ctx, c, func(ch *choice, text string) error {
-		texts[ch.index].WriteString(text)
+// answer sends everything at once.
+func (s *Server) answer(ctx context.Context, w http.ResponseWriter, r *http.Request, req *openai.CompletionRequest, g *generation) {
+	texts := make([]strings.Builder, len(g.choices))
+	tokens := make([][]token, len(g.choices))
+	err := s.follow(ctx, g, func(c *choice, p piece) error {
+		texts[c.index].WriteString(p.text)
+		tokens[c.index] = append(tokens[c.index], p.tokens...)
 		return nil
 	})
 	if err != nil {
@@ -215,55 +104,86 @@ func (s *Server) answer(ctx context.Context, w http.ResponseWriter, r *http.Requ
 		return
 	}
 	out := openai.CompletionResponse{
-		ID: c.id, Object: openai.ObjectCompletion, Created: c.created, Model: s.ModelName, Usage: c.usage(),
+		ID: g.id, Object: openai.ObjectCompletion, Created: g.created, Model: s.ModelName, Usage: g.usage(),
 	}
-	for i, ch := range c.choices {
-		out.Choices = append(out.Choices, ch.answer(texts[i].String()))
+	all, n := perPrompt(req), openai.Or(req.N, 1)
+	for i := range g.prompts {
+		for j, c := range best(g.choices[i*all:(i+1)*all], n) {
+			choice := s.choice(req, c, piece{texts[c.index].String(), tokens[c.index]}, true)
+			choice.Index = i*n + j
+			if req.PromptLogprobs != nil {
+				choice.PromptLogprobs = s.promptLogprobs(c.prompt, *req.PromptLogprobs)
+			}
+			out.Choices = append(out.Choices, choice)
+		}
 	}
+	s.tellCache(w, g)
 	s.respond(w, out)
 }
 
 // stream sends text as it comes. The first chunk carries text, or the end: clients
 // measure the time to the first token by it.
-func (s *Server) stream(ctx context.Context, w http.ResponseWriter, r *http.Request, req *openai.CompletionRequest, c *completion) {
-	head := openai.Chunk{ID: c.id, Object: openai.ObjectCompletion, Created: c.created, Model: s.ModelName}
-	if o := req.StreamOptions; o != nil {
-		head.IncludeUsage = openai.Or(o.IncludeUsage, false)
-	}
+func (s *Server) stream(ctx context.Context, w http.ResponseWriter, r *http.Request, req *openai.CompletionRequest, g *generation) {
+	head := openai.Chunk{ID: g.id, Object: openai.ObjectCompletion, Created: g.created, Model: s.ModelName}
+	head.IncludeUsage = wantsUsage(req)
 	out := openai.NewStreamWriter(w, s.WriteTimeout)
-	err := s.follow(ctx, c, func(ch *choice, text string) error {
+	begun := make([]bool, len(g.choices))
+	err := s.follow(ctx, g, func(c *choice, p piece) error {
 		chunk := head
-		chunk.Choices = []openai.Choice{ch.answer(text)}
+		chunk.Choices = []openai.Choice{s.choice(req, c, p, !begun[c.index])}
+		begun[c.index] = true
+		if wantsUsageAlways(req) {
+			chunk.Usage = g.usage()
+		}
+		if !out.Started() {
+			s.tellCache(w, g)
+		}
 		return out.Send(chunk)
 	})
-	switch {
-	case err == nil:
-		if head.IncludeUsage {
-			chunk := head
-			chunk.Usage = c.usage()
-			err = out.Send(chunk)
+	s.streamed(w, r, out, err, func() error {
+		if !head.IncludeUsage {
+			return nil
 		}
-		if err == nil {
-			err = out.Done()
-		}
-		if err != nil {
-			s.fail(w, r, errGone)
-		}
-	case !out.Started():
-		s.fail(w, r, err)
-	default:
-		if e := s.refusal(r, err); e != nil {
-			_ = out.Fail(e) // the client may be gone by now; nobody is left to tell
-		}
-	}
+		chunk := head
+		chunk.Usage = g.usage()
+		return out.Send(chunk)
+	})
 }
 
-func (c *completion) usage() *openai.Usage {
-	var prompt, generated, cached int
-	for _, ch := range c.choices {
-		prompt += ch.prompt
-		generated += ch.generated
-		cached += ch.cached
+func wantsUsage(req *openai.CompletionRequest) bool {
+	return req.StreamOptions != nil && openai.Or(req.StreamOptions.IncludeUsage, false)
+}
+
+// wantsUsageAlways is true where every chunk is to say what was used so far. As in vLLM
+// that takes both options.
+func wantsUsageAlways(req *openai.CompletionRequest) bool {
+	return wantsUsage(req) && openai.Or(req.StreamOptions.ContinuousUsageStats, false)
+}
+
+// choice is a piece of a choice on the wire; first says that it is the first.
+func (s *Server) choice(req *openai.CompletionRequest, c *choice, p piece, first bool) openai.Choice {
+	out := openai.Choice{Index: c.index, Text: p.text, FinishReason: c.finishReason(), StopReason: c.stop}
+	if openai.Or(req.ReturnTokenIDs, false) {
+		out.TokenIDs = idsOf(p.tokens)
+		if first {
+			out.PromptTokenIDs = c.prompt.tokens
+		}
 	}
-	return openai.NewUsage(prompt, generated, cached)
+	if req.Logprobs == nil {
+		return out
+	}
+	tokens := p.tokens
+	if first && openai.Or(req.Echo, false) {
+		tokens = append(s.echoed(c.prompt), tokens...)
+	}
+	out.Logprobs = s.logprobs(tokens, *req.Logprobs, openai.Or(req.ReturnTokensAsIDs, false))
+	return out
+}
+
+func idsOf(tokens []token) []int32 {
+	ids := make([]int32, len(tokens))
+	for i, t := range tokens {
+		ids[i] = t.id
+	}
+	return ids
 }

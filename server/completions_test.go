@@ -78,13 +78,13 @@ func TestRequestReachesTheEngine(t *testing.T) {
 	r.complete("")
 	r.complete(`"max_tokens":3,"temperature":0,"top_p":0.5,"top_k":7,"seed":-9,"cache_salt":"s","ignore_eos":true,"user":"u"`)
 	r.complete(`"max_tokens":null,"temperature":null,"top_p":null,"seed":null,"cache_salt":null,"logprobs":null`)
-	plain := engine.Request{MaxTokens: 16, Sampling: sample.Params{Temperature: 1, TopP: 1}}
+	plain := engine.Request{N: 1, MaxTokens: 16, Sampling: sample.Params{Temperature: 1, TopP: 1}}
 	full := engine.Request{
-		MaxTokens: 3, Sampling: sample.Params{Temperature: 0, TopP: 0.5, TopK: 7, Seed: new(int64(-9))}, Salt: "s", IgnoreEOS: true,
+		N: 1, MaxTokens: 3, Sampling: sample.Params{Temperature: 0, TopP: 0.5, TopK: 7, Seed: new(int64(-9))}, Salt: "s", IgnoreEOS: true,
 	}
 	for i, want := range []engine.Request{plain, full, plain} {
 		got := e.submitted()[i]
-		got.ID, got.Tokens = "", nil
+		got.ID, got.Tokens, got.ChoiceContexts = "", nil, nil
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("request %d: got %+v, want %+v", i, got, want)
 		}

@@ -43,7 +43,7 @@ var bundledModel = sync.OnceValues(func() (*model.Model, error) {
 
 // realRig serves the bundled model. The engine proves its cache's books at every idle
 // moment, and the test fails on what it finds.
-func realRig(t *testing.T, blocks int) (*rig, *engine.Engine) {
+func realRig(t *testing.T, blocks int, change ...func(*Config)) (*rig, *engine.Engine) {
 	t.Helper()
 	m, err := bundledModel()
 	if err != nil {
@@ -67,7 +67,7 @@ func realRig(t *testing.T, blocks int) (*rig, *engine.Engine) {
 			t.Error(err)
 		}
 	})
-	return newRig(t, e), e
+	return newRig(t, e, change...), e
 }
 
 // mustBeIdle checks that no request holds anything, once the engine has looked up.

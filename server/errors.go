@@ -83,6 +83,16 @@ func toOpenAI(err error) *openai.Error {
 			Status: http.StatusConflict, RetryAfter: retryQueueFull,
 			Type: openai.TypeInvalidRequest, Code: openai.CodeInUse, Message: err.Error(),
 		}
+	case errors.Is(err, engine.ErrTimeout):
+		// Not to be sent again by itself: it would take as long.
+		return &openai.Error{
+			Status: http.StatusGatewayTimeout, Type: openai.TypeServer, Code: openai.CodeTimeout, Message: err.Error(), Final: true,
+		}
+	case errors.Is(err, ErrTemplate):
+		return &openai.Error{
+			Status: http.StatusInternalServerError, Type: openai.TypeServer, Code: openai.CodeInternal,
+			Message: "the model's chat template failed; the server's log says why under the request's id", Final: true,
+		}
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
 		return unavailable("the request was cancelled by the server")
 	}

@@ -7,13 +7,16 @@ import (
 	"log/slog"
 	"net/http"
 	"runtime/debug"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
 
 	"tailor/internal/openai"
+	"tailor/server/engine"
 )
 
 // Headers of requests and answers.
@@ -21,6 +24,8 @@ const (
 	headerRequestID = "X-Request-Id"
 	headerReplica   = "X-Tailor-Replica"
 	headerEpoch     = "X-Tailor-Epoch"
+	headerCache     = "X-Tailor-Cache"
+	headerTimeout   = "X-Request-Timeout"
 )
 
 const maxRequestID = 128 // bytes
@@ -28,11 +33,13 @@ const maxRequestID = 128 // bytes
 // A record is what the log says of a request beyond HTTP. Only the request's own
 // goroutine touches it.
 type record struct {
-	completion                bool // the numbers below mean something
-	prompt, cached, generated int  // tokens
-	queue, ttft               time.Duration
+	tenant                    string // the name of the API key, if there are keys
+	completion                bool   // the numbers below mean something
+	prompt, cached, generated int    // tokens
+	queue, ttft, tpot         time.Duration
 	finish                    string
-	gone                      bool // the client left before the answer
+	miss                      string // why not more was cached
+	gone                      bool   // the client left before the answer
 	err                       error
 }
 
@@ -41,6 +48,7 @@ type contextKey int
 const (
 	keyRequestID contextKey = iota
 	keyRecord
+	keyTenant
 )
 
 // requestID and recordOf must be called under the middleware.
@@ -49,9 +57,7 @@ func recordOf(ctx context.Context) *record { return ctx.Value(keyRecord).(*recor
 
 // epoch names the life of the prefix cache: it changes when the process is another one or
 // the cache has been reset, so that a router forgets what it knew of the old one.
-func (s *Server) epoch() string {
-	return s.started + "." + strconv.FormatUint(s.resets.Load(), 10)
-}
+func (s *Server) epoch() string { return s.Engine.BlockLog().Epoch() }
 
 // identify gives the request an id, its client's if it sent a usable one, and says in
 // the answer which request and replica it was.
@@ -93,6 +99,7 @@ func (s *Server) accessLog(next http.Handler) http.Handler {
 			if record.gone {
 				status = statusClientGone
 			}
+			s.metrics.answers.WithLabelValues(routeOf(r), strconv.Itoa(status)).Inc()
 			level := slog.LevelInfo
 			switch {
 			case status >= http.StatusInternalServerError && status != http.StatusServiceUnavailable:
@@ -107,6 +114,9 @@ func (s *Server) accessLog(next http.Handler) http.Handler {
 				slog.Int("status", status),
 				slog.Duration("took", time.Since(start)),
 			}
+			if record.tenant != "" {
+				attrs = append(attrs, slog.String("tenant", record.tenant))
+			}
 			if record.completion {
 				attrs = append(attrs,
 					slog.Int("prompt_tokens", record.prompt),
@@ -114,8 +124,12 @@ func (s *Server) accessLog(next http.Handler) http.Handler {
 					slog.Int("generated_tokens", record.generated),
 					slog.Duration("queue", record.queue),
 					slog.Duration("ttft", record.ttft),
+					slog.Duration("tpot", record.tpot),
 					slog.String("finish", record.finish),
 				)
+				if record.miss != "" {
+					attrs = append(attrs, slog.String("miss", record.miss))
+				}
 			}
 			if record.err != nil {
 				attrs = append(attrs, slog.String("error", record.err.Error()))
@@ -124,6 +138,16 @@ func (s *Server) accessLog(next http.Handler) http.Handler {
 		}()
 		next.ServeHTTP(wrapped, r)
 	})
+}
+
+// routeOf is the path as it is served, not as it was asked for: of those there are as many
+// as clients like.
+func routeOf(r *http.Request) string {
+	route := chi.RouteContext(r.Context())
+	if route == nil || route.RoutePattern() == "" || route.RoutePattern() == "/*" {
+		return "other"
+	}
+	return route.RoutePattern()
 }
 
 // recoverPanic ends a panicking request and no other: with 500, or, where the answer has
@@ -145,6 +169,50 @@ func (s *Server) recoverPanic(next http.Handler) http.Handler {
 			}
 			openai.WriteError(w, internalError())
 		}()
+		next.ServeHTTP(w, r)
+	})
+}
+
+// limited is the request's context, ended after the time that its client gives the answer,
+// if it says so. The server's own limit is the engine's affair.
+func (s *Server) limited(r *http.Request) (context.Context, context.CancelFunc, error) {
+	text := r.Header.Get(headerTimeout)
+	if text == "" {
+		ctx, cancel := context.WithCancel(r.Context())
+		return ctx, cancel, nil
+	}
+	seconds, err := strconv.ParseFloat(text, 64)
+	if err != nil || !(seconds > 0 && seconds <= maxTimeout.Seconds()) {
+		return nil, nil, openai.Invalid(strings.ToLower(headerTimeout), "%q is not a number of seconds above 0 and at most %.0f", text, maxTimeout.Seconds())
+	}
+	given := time.Duration(seconds * float64(time.Second))
+	ctx, cancel := context.WithTimeoutCause(r.Context(), given, fmt.Errorf("%w: more than the %v that its client gave it", engine.ErrTimeout, given))
+	return ctx, cancel, nil
+}
+
+const maxTimeout = 24 * time.Hour
+
+// allowOrigins answers browsers, for pages of the origins that the operator names. Without
+// any, no header is set and browsers keep pages of other origins out.
+func (s *Server) allowOrigins(next http.Handler) http.Handler {
+	if len(s.AllowedOrigins) == 0 {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		header := w.Header()
+		header.Add("Vary", "Origin")
+		origin := r.Header.Get("Origin")
+		if origin != "" && (slices.Contains(s.AllowedOrigins, origin) || slices.Contains(s.AllowedOrigins, "*")) {
+			header.Set("Access-Control-Allow-Origin", origin)
+			header.Set("Access-Control-Expose-Headers", strings.Join([]string{headerRequestID, headerReplica, headerEpoch, headerCache, "Retry-After"}, ", "))
+			if r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != "" {
+				header.Set("Access-Control-Allow-Methods", "GET, POST")
+				header.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, "+headerRequestID+", "+headerTimeout+", "+headerReplica)
+				header.Set("Access-Control-Max-Age", "600")
+				w.WriteHeader(http.StatusNoContent)
+				return
+			}
+		}
 		next.ServeHTTP(w, r)
 	})
 }

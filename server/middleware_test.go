@@ -59,7 +59,7 @@ func TestAccessLog(t *testing.T) {
 	r := newRig(t, says(spell(t, "abc"), 2))
 	r.do("POST", "/v1/completions", `{"model":"tailor-4m","prompt":[1,2,3],"max_tokens":3}`, "x-request-id", "one")
 	r.do("POST", "/v1/completions", `{"model":"tailor-4m","prompt":[1,2,3],"stream":true,"stop":"b"}`, "x-request-id", "two")
-	r.do("POST", "/v1/completions", request(`"n":5`), "x-request-id", "three")
+	r.do("POST", "/v1/completions", request(`"n":500`), "x-request-id", "three")
 	r.do("GET", "/health", "", "x-request-id", "four")
 	lines := logLines(t, r)
 	if len(lines) != 4 {
@@ -69,7 +69,7 @@ func TestAccessLog(t *testing.T) {
 		{"id": "one", "level": "INFO", "method": "POST", "path": "/v1/completions", "status": 200.0, "prompt_tokens": 3.0,
 			"cached_tokens": 2.0, "generated_tokens": 3.0, "finish": "length", "queue": 0.0, "ttft": 0.0, "error": nil},
 		{"id": "two", "level": "INFO", "status": 200.0, "generated_tokens": 2.0, "finish": "stop", "error": nil},
-		{"id": "three", "level": "INFO", "status": 400.0, "finish": nil, "error": "n: 5; this server makes 1 choice per prompt"},
+		{"id": "three", "level": "INFO", "status": 400.0, "finish": nil, "error": "n: 500 is not within 1 to 128"},
 		{"id": "four", "level": "DEBUG", "status": 200.0, "finish": nil},
 	} {
 		for key, value := range want {

@@ -2,11 +2,12 @@ package server
 
 import (
 	"bytes"
-	"fmt"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
+
+	"tailor/internal/openai"
 )
 
 // badRequests are bodies of POST /v1/completions that must be refused, and how. Those with
@@ -31,14 +32,17 @@ func badRequests() []badRequest {
 		{"megabytes of text", request(`"prompt":"` + strings.Repeat("x", 3<<20) + `"`), 400, "prompt", "3145728 bytes", false},
 		{"stop with 9 entries", request(`"stop":["1","2","3","4","5","6","7","8","9"]`), 400, "stop", "9", false},
 		{"stream_options without stream", request(`"stream_options":{"include_usage":true}`), 400, "stream_options", "stream", false},
-		{"n=2", request(`"n":2`), 400, "n", "2", false},
 		{"max_tokens negative", request(`"max_tokens":-1`), 400, "max_tokens", "-1", false},
 		{"temperature 9", request(`"temperature":9`), 400, "temperature", "9", false},
-		{"logprobs", request(`"logprobs":1`), 400, "logprobs", "1", false},
-		{"echo", request(`"echo":true`), 400, "echo", "true", false},
-		{"suffix", request(`"suffix":"x"`), 400, "suffix", "x", false},
-		{"presence_penalty", request(`"presence_penalty":1`), 400, "presence_penalty", "1", false},
+		{"suffix", request(`"suffix":"x"`), 400, "suffix", "fill in", false},
+		{"best_of below n", request(`"n":3,"best_of":2`), 400, "best_of", "2", false},
+		{"best_of streamed", request(`"best_of":3,"stream":true`), 400, "best_of", "streamed", false},
+		{"prompt_logprobs streamed", request(`"prompt_logprobs":3,"stream":true`), 400, "prompt_logprobs", "stream", false},
+		{"min_tokens above max_tokens", request(`"max_tokens":3,"min_tokens":4`), 400, "min_tokens", "4", false},
+		{"stop token past the vocabulary", request(`"stop_token_ids":[1,4096]`), 400, "stop_token_ids", "4096", false},
 
+		{"bias past the vocabulary", request(`"logit_bias":{"4096":1,"3":2}`), 400, "logit_bias", "4096", true},
+		{"allowed past the vocabulary", request(`"allowed_token_ids":[4096]`), 400, "allowed_token_ids", "4096", true},
 		{"token id negative", request(`"prompt":[1,-1]`), 400, "prompt", "-1", true},
 		{"token id past the vocabulary", request(`"prompt":[1,2,4096]`), 400, "prompt", "4096", true},
 		{"prompt longer than the context", request(`"prompt":[` + manyTokens + `]`), 400, "prompt", "1025 tokens and max_tokens is 16", true},
@@ -46,19 +50,9 @@ func badRequests() []badRequest {
 		{"answer past the context", request(`"prompt":[1,2,3],"max_tokens":1022`), 400, "max_tokens", "3 tokens and max_tokens is 1022", true},
 		{"max_tokens huge", request(`"prompt":[1,2,3],"max_tokens":2147483647`), 400, "max_tokens", "2147483647", true},
 	}
-	for field, values := range map[string][]string{
-		"model": {"7", "true", "[]", "{}"}, "prompt": {"7", "true", "{}", `[1,"a"]`, `["a",1]`, "[null]", "[1.5]"},
-		"max_tokens": {`"7"`, "true", "[]", "{}", "1.5"}, "temperature": {`"7"`, "true", "[]", "{}"},
-		"top_p": {`"1"`, "true", "[]", "{}", "0", "2"}, "top_k": {`"7"`, "true", "[]", "{}", "1.5", "-2"},
-		"seed": {`"7"`, "true", "[]", "{}", "1.5", "9223372036854775808"}, "stop": {"7", "true", "{}", "[1]", "[null]", `""`, `[""]`},
-		"n": {`"1"`, "true", "[]", "{}", "0"}, "best_of": {`"1"`, "true", "2"},
-		"stream": {`"x"`, "1", "[]", "{}"}, "stream_options": {`"x"`, "1", "true", "[]"},
-		"user": {"1", "true", "[]", "{}"}, "cache_salt": {"1", "true", "[]", "{}", `""`, `"` + strings.Repeat("s", 1025) + `"`},
-		"ignore_eos": {`"x"`, "1", "[]", "{}"}, "skip_special_tokens": {`"x"`, "1"},
-	} {
-		for _, value := range values {
-			body := request(fmt.Sprintf(`%q:%s`, field, value))
-			bad = append(bad, badRequest{fmt.Sprintf("%s is %.40s", field, value), body, 400, field, "", false})
+	for _, g := range generatedCases(openai.CompletionParameters()) {
+		if g.refused {
+			bad = append(bad, badRequest{g.name, request(g.field), 400, g.param, "", false})
 		}
 	}
 	return bad
@@ -123,7 +117,7 @@ func TestUnknownPaths(t *testing.T) {
 		allow        string
 	}{
 		{"GET", "/", 404, ""},
-		{"POST", "/v1/chat/completions", 404, ""},
+		{"POST", "/v1/embeddings", 404, ""},
 		{"GET", "/v1/completions", 405, "POST"},
 		{"DELETE", "/v1/models", 405, "GET"},
 		{"PUT", "/health", 405, "GET"},

@@ -64,6 +64,7 @@ type scriptedEngine struct {
 	refuse error
 	stats  engine.Stats
 	reset  error
+	scriptedCache
 
 	mu       sync.Mutex
 	requests []engine.Request
@@ -77,7 +78,7 @@ func (e *scriptedEngine) Submit(ctx context.Context, r engine.Request) (<-chan e
 	if e.refuse != nil {
 		return nil, e.refuse
 	}
-	out := make(chan engine.Event, r.MaxTokens+1)
+	out := make(chan engine.Event, max(r.N, 1)*(r.MaxTokens+1))
 	e.running.Go(func() {
 		defer close(out)
 		e.script(ctx, r, out)
@@ -85,8 +86,14 @@ func (e *scriptedEngine) Submit(ctx context.Context, r engine.Request) (<-chan e
 	return out, nil
 }
 
-func (e *scriptedEngine) Stats() engine.Stats         { return e.stats }
-func (e *scriptedEngine) Reset(context.Context) error { return e.reset }
+func (e *scriptedEngine) Stats() engine.Stats { return e.stats }
+
+func (e *scriptedEngine) Reset(context.Context) error {
+	if e.reset == nil {
+		e.BlockLog().Cleared()
+	}
+	return e.reset
+}
 
 func (e *scriptedEngine) submitted() []engine.Request {
 	e.mu.Lock()
@@ -94,30 +101,55 @@ func (e *scriptedEngine) submitted() []engine.Request {
 	return slices.Clone(e.requests)
 }
 
-// says makes an engine generate ids, up to the request's limit.
+// says makes an engine generate ids, up to the request's limit, for each choice. Where
+// logprobs are asked for, token i has -i and the top are the tokens from 0 on.
 func says(ids []int32, cached int) *scriptedEngine {
 	return &scriptedEngine{script: func(_ context.Context, r engine.Request, out chan<- engine.Event) {
 		now := time.Now()
 		times := engine.Times{Arrived: now, Admitted: now}
-		if r.MaxTokens == 0 {
-			out <- engine.Event{Token: -1, Finish: engine.FinishLength, Cached: cached, Times: times}
-			return
-		}
-		times.FirstToken = now
-		for i, id := range ids {
-			event := engine.Event{Token: id, Cached: cached, Times: times}
-			switch {
-			case id == testEOS && !r.IgnoreEOS:
-				event.Finish = engine.FinishStop
-			case i == r.MaxTokens-1 || i == len(ids)-1:
-				event.Finish = engine.FinishLength
+		for choice := max(r.N, 1) - 1; choice >= 0; choice-- { // in an order that nobody may rely on
+			first := engine.Event{Choice: choice, Cached: cached, Times: times, Cache: engine.CacheReport{Matched: cached, Missed: len(r.Tokens) - cached}}
+			if choice == 0 && r.PromptLogprobs != nil {
+				first.Prompt = make([]*engine.TokenLogprobs, len(r.Tokens))
+				for i := 1; i < len(r.Tokens); i++ {
+					first.Prompt[i] = scripted(r.Tokens[i], i, *r.PromptLogprobs)
+				}
 			}
-			out <- event
-			if event.Finish != "" {
-				return
+			if r.MaxTokens == 0 || len(ids) == 0 {
+				first.Token, first.Finish = -1, engine.FinishLength
+				out <- first
+				continue
+			}
+			for i, id := range ids {
+				event := engine.Event{Choice: choice, Token: id, Cached: cached, Cache: first.Cache, Times: times}
+				event.Times.FirstToken = now
+				if i == 0 {
+					event.Prompt = first.Prompt
+				}
+				if r.Logprobs != nil {
+					event.Logprobs = scripted(id, i, *r.Logprobs)
+				}
+				switch {
+				case id == testEOS && !r.IgnoreEOS, slices.Contains(r.StopTokens, id):
+					event.Finish = engine.FinishStop
+				case i == r.MaxTokens-1 || i == len(ids)-1:
+					event.Finish = engine.FinishLength
+				}
+				out <- event
+				if event.Finish != "" {
+					break
+				}
 			}
 		}
 	}}
+}
+
+func scripted(id int32, i, top int) *engine.TokenLogprobs {
+	l := &engine.TokenLogprobs{Token: id, Logprob: float32(-i)}
+	for t := range top {
+		l.Top = append(l.Top, engine.TokenLogprob{ID: int32(t), Logprob: float32(-t) / 8})
+	}
+	return l
 }
 
 // A rig is a server with its log, under net/http.

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"crypto/rand"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -14,6 +13,7 @@ import (
 
 	"tailor/internal/openai"
 	"tailor/model/tokenizer"
+	"tailor/server/blocklog"
 	"tailor/server/engine"
 )
 
@@ -24,6 +24,9 @@ type Engine interface {
 	Submit(ctx context.Context, r engine.Request) (<-chan engine.Event, error)
 	Stats() engine.Stats
 	Reset(ctx context.Context) error
+	// BlockLog is what has happened to the prefix cache, BlockSnapshot all that it holds.
+	BlockLog() *blocklog.Log
+	BlockSnapshot(ctx context.Context) (blocklog.Snapshot, error)
 }
 
 // Config says what a Server serves.
@@ -38,6 +41,22 @@ type Config struct {
 	Log       *slog.Logger
 
 	// The rest may be left 0.
+
+	// Template makes prompts of conversations; nil: the model cannot be chatted with.
+	Template *ChatTemplate
+	// Keys are the API keys that are let in; none: everybody is.
+	Keys []Key
+	// IsolateKeys keeps each key from reusing, and so from noticing, what others have had
+	// computed.
+	IsolateKeys bool
+	// RequestsPerMinute bounds each key, or each address where there are no keys.
+	RequestsPerMinute int
+	// AllowedOrigins are the web pages that browsers may let in; "*" is all.
+	AllowedOrigins []string
+	// View describes at most so many nodes of the prefix tree, for GET /v1/cache.
+	View func(ctx context.Context, limit int) (any, error)
+	// Settings are what GET /get_server_info shows beside what is here: no secrets.
+	Settings map[string]any
 
 	MaxBody    int64 // bytes; openai.MaxBody
 	MaxPrompts int   // per request; 64
@@ -56,10 +75,10 @@ type Config struct {
 type Server struct {
 	Config
 	created       time.Time
-	started       string // random: no other process has it
-	maxTokenBytes int    // the most text that a token stands for
+	maxTokenBytes int               // the most text that a token stands for
+	marker        *strings.Replacer // puts marks around special tokens that people write
 	draining      atomic.Bool
-	resets        atomic.Uint64
+	drains        signal
 	metrics       *metrics
 }
 
@@ -74,35 +93,49 @@ func New(cfg Config) *Server {
 	if cfg.WriteTimeout == 0 {
 		cfg.WriteTimeout = 30 * time.Second
 	}
-	s := &Server{Config: cfg, created: time.Now(), started: strings.ToLower(rand.Text()), metrics: newMetrics(cfg)}
+	s := &Server{Config: cfg, created: time.Now(), metrics: newMetrics(cfg)}
 	for id := range cfg.Tokenizer.VocabSize() {
 		bytes, _ := cfg.Tokenizer.Bytes(int32(id))
 		s.maxTokenBytes = max(s.maxTokenBytes, len(bytes))
 	}
-	for text := range cfg.Tokenizer.Special() {
+	special := cfg.Tokenizer.Special()
+	for text := range special {
 		s.maxTokenBytes = max(s.maxTokenBytes, len(text))
 	}
+	s.marker = newMarker(special)
 	return s
 }
 
 // SetDraining makes the server refuse new completions with 503 and say so in its
-// health, while those under way go on; or ends that.
-func (s *Server) SetDraining(on bool) { s.draining.Store(on) }
+// health, while those under way go on, and ends the streams of cache events; or ends
+// that.
+func (s *Server) SetDraining(on bool) {
+	s.draining.Store(on)
+	if on {
+		s.drains.now()
+	}
+}
 
 // Handler is the HTTP API.
 func (s *Server) Handler() http.Handler {
 	r := chi.NewRouter()
-	r.Use(s.identify, s.accessLog, s.recoverPanic, middleware.GetHead)
+	r.Use(s.identify, s.accessLog, s.recoverPanic, s.allowOrigins, s.authenticate, s.limitRate, middleware.GetHead)
 	r.NotFound(notFound)
 	r.MethodNotAllowed(methodNotAllowed)
 
 	r.Post("/v1/completions", s.completions)
+	r.Post("/v1/chat/completions", s.chat)
 	r.Get("/v1/models", s.models)
 	r.Get("/v1/models/*", s.model) // names may hold slashes
 	r.Post("/tokenize", s.tokenize)
 	r.Post("/detokenize", s.detokenize)
 	r.Get("/health", s.health)
 	r.Get("/version", s.version)
+	r.Get("/get_server_info", s.serverInfo)
+	r.Get("/server_info", s.serverInfo) // SGLang's later name
+	r.Get("/v1/cache", s.cacheView)
+	r.Get("/v1/cache/events", s.cacheEvents)
+	r.Get("/v1/cache/snapshot", s.cacheSnapshot)
 	r.Method(http.MethodGet, "/metrics", s.metrics.handler())
 	r.Post("/reset_prefix_cache", s.resetPrefixCache)
 	r.Post("/flush_cache", s.resetPrefixCache) // SGLang's name for it

@@ -2,6 +2,7 @@ package server
 
 import (
 	"net/http"
+	"time"
 
 	"github.com/go-chi/chi/v5"
 
@@ -109,14 +110,19 @@ func (s *Server) detokenize(w http.ResponseWriter, r *http.Request) {
 	s.respond(w, map[string]string{"prompt": s.Tokenizer.Decode(tokens)})
 }
 
-// resetPrefixCache answers 409 while sequences hold blocks, where vLLM says 200 and
-// success false.
-func (s *Server) resetPrefixCache(w http.ResponseWriter, r *http.Request) {
-	if err := s.Engine.Reset(r.Context()); err != nil {
-		s.fail(w, r, err)
-		return
-	}
-	s.resets.Add(1)
-	w.Header().Set(headerEpoch, s.epoch())
-	s.respond(w, map[string]bool{"success": true})
+// serverInfo says how the replica is set up and what it is doing, as SGLang does.
+func (s *Server) serverInfo(w http.ResponseWriter, _ *http.Request) {
+	stats := s.Engine.Stats()
+	s.respond(w, map[string]any{
+		"version": s.Version, "model": s.ModelName, "replica": s.Replica, "epoch": s.epoch(),
+		"uptime_seconds": int64(time.Since(s.created).Seconds()), "draining": s.draining.Load(),
+		"max_model_len": s.Context, "vocab_size": s.Tokenizer.VocabSize(), "block_size": s.BlockSize,
+		"chat_template": s.Template != nil, "api_keys": len(s.Keys), "isolate_keys": s.IsolateKeys,
+		"requests_per_minute": s.RequestsPerMinute, "max_body_bytes": s.MaxBody, "max_prompts": s.MaxPrompts,
+		"settings": s.Settings,
+		"running":  stats.Running, "waiting": stats.Waiting,
+		"kv_blocks": map[string]int{
+			"total": stats.KV.Total, "free": stats.KV.Free, "held": stats.KV.Held, "cached": stats.KV.Cached, "evictable": stats.KV.Evictable,
+		},
+	})
 }

@@ -20,6 +20,7 @@ func newBench() *cobra.Command {
 		concurrency int
 		policies    []string
 		jsonFile    string
+		alone       engineBench
 	)
 	cmd := &cobra.Command{
 		Use:   "bench",
@@ -29,13 +30,20 @@ and count what each computes. The counts are the engines' own.
 
 The workload 'lesson' has 300 requests on 16 replicas; each prompt is one of 5 (or 20) prefixes
 of 500 tokens and a suffix of its own. The policy 'recorded' sends each request to the replica
-that the lesson's random routing drew for it.`,
+that the lesson's random routing drew for it.
+
+The workload 'engine' measures the network alone: tokens per second of prefill and decode, and
+the share of what this machine's arithmetic and memory allow.`,
 		Example: `  tailor bench --workload lesson
-  tailor bench --workload lesson --prefixes 20 --policies recorded,prefix_hash --json lesson.json`,
+  tailor bench --workload lesson --prefixes 20 --policies recorded,prefix_hash --json lesson.json
+  tailor bench --workload engine --shape gpt2-124m --dtype bf16 -p 512 -n 128 -t 1,2 --batch 1,8`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if workload == "engine" {
+				return alone.run(cmd, &flags, jsonFile)
+			}
 			if workload != "lesson" {
-				return misuse(cmd, "--workload %q: want lesson", workload)
+				return misuse(cmd, "--workload %q: want lesson or engine", workload)
 			}
 			w, err := bench.Lesson(prefixes)
 			if err != nil {
@@ -47,7 +55,7 @@ that the lesson's random routing drew for it.`,
 			if err := flags.validate(cmd, w.Replicas); err != nil {
 				return err
 			}
-			c, err := loadCheckpoint(flags.model)
+			c, err := flags.load(cmd)
 			if err != nil {
 				return err
 			}
@@ -70,8 +78,9 @@ that the lesson's random routing drew for it.`,
 	}
 	// All of the lesson's prefixes and suffixes fit into one replica, as its author assumes.
 	flags.add(cmd, 2048)
+	alone.add(cmd)
 	own := cmd.Flags()
-	own.StringVar(&workload, "workload", "lesson", "what to replay: lesson")
+	own.StringVar(&workload, "workload", "lesson", "what to replay: lesson; or engine: the network alone")
 	own.IntVar(&prefixes, "prefixes", 5, "distinct prefixes of the lesson: 5 or 20")
 	own.StringSliceVar(&policies, "policies", bench.DefaultPolicies(), "policies to compare, in order")
 	own.IntVar(&concurrency, "concurrency", 1, "clients at one time; with 1 every count is exactly repeatable")

@@ -77,6 +77,7 @@ The model that comes with the binary needs no download: start with 'tailor up'.`
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return &usageError{command: cmd.CommandPath(), err: err}
 	})
+	addOptionFlags(root)
 	root.PersistentFlags().String("log-level", "info", "least severe log line to print: debug, info, warn, error")
 	root.AddCommand(newUp(), newServe(), newRoute(), newBench(), newVerify(), newGPU())
 	return root

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -29,30 +30,50 @@ const defaultBlocks = 1024
 // replicaFlags are the options of an engine, the same for one replica and for many.
 type replicaFlags struct {
 	model            string
+	dtype            model.DType
 	kvBlocks         int
+	kvMemory         memorySize // 0: kvBlocks says
 	blockSize        int
+	eviction         kvcache.Eviction
 	threads          int
 	maxBatchedTokens int
 	maxSequences     int
 	maxWaiting       int
+	maxWaitingTokens int
+	schedule         string
+	requestTimeout   time.Duration
 	check            bool
+	access           accessFlags
 }
 
 // add defines the flags; a pool has the given number of blocks where none is asked for.
 func (f *replicaFlags) add(cmd *cobra.Command, blocks int) {
 	addModelFlag(cmd, &f.model)
+	addDTypeFlag(cmd, &f.dtype)
 	flags := cmd.Flags()
 	flags.IntVar(&f.kvBlocks, "kv-blocks", blocks, "KV blocks in a replica's pool")
+	flags.TextVar(&f.kvMemory, "kv-memory", memorySize(0), "memory of a replica's pool instead, such as 512MiB or 2GiB: as many blocks as it holds")
+	flags.TextVar(&f.eviction, "eviction", kvcache.LRU, "which blocks leave the cache first: lru (used longest ago) or lfu (reused least often)")
 	flags.IntVar(&f.blockSize, "block-size", 16, "tokens in a KV block, 1 to 256")
 	flags.IntVar(&f.threads, "threads", 0, "threads that a replica computes with; 0 shares the cores evenly among the replicas")
 	flags.IntVar(&f.maxBatchedTokens, "max-batched-tokens", 512, "tokens in one step of the engine, prefill and decode together")
 	flags.IntVar(&f.maxSequences, "max-sequences", 64, "sequences that a replica runs at one time")
 	flags.IntVar(&f.maxWaiting, "max-waiting", 256, "requests that may wait for a replica; beyond it answers 429")
+	flags.IntVar(&f.maxWaitingTokens, "max-waiting-tokens", 0, "prompt tokens that may wait for a replica; beyond them it answers 429; 0: any number")
+	flags.StringVar(&f.schedule, "schedule", string(engine.FCFS), fmt.Sprintf(`which waiting request is next: fcfs (first come, first served) or longest_prefix (who has
+most of its prompt cached; for at most %d steps past an older one)`, engine.Patience))
+	flags.DurationVar(&f.requestTimeout, "request-timeout", 0, "cancel requests that take longer, with 504; 0: never")
 	flags.BoolVar(&f.check, "check", false, "prove the KV cache's invariants at each idle moment (slow)")
+	f.access.add(cmd)
 }
 
 func addModelFlag(cmd *cobra.Command, to *string) {
 	cmd.Flags().StringVar(to, "model", "", "checkpoint folder in Hugging Face's layout (default: the bundled model)")
+}
+
+func addDTypeFlag(cmd *cobra.Command, to *model.DType) {
+	cmd.Flags().TextVar(to, "dtype", model.Auto, `what weights are kept in: auto (as the checkpoint stores them, as long as that changes no
+bit of any result), f32, or bf16 (rounded; twice as fast where the processor multiplies bfloat16)`)
 }
 
 // validate checks the ranges and settles what depends on the number of replicas.
@@ -68,15 +89,22 @@ func (f *replicaFlags) validate(cmd *cobra.Command, replicas int) error {
 		{"--max-batched-tokens", f.maxBatchedTokens, 1, 1 << 20},
 		{"--max-sequences", f.maxSequences, 1, 1 << 16},
 		{"--max-waiting", f.maxWaiting, 1, 1 << 20},
+		{"--max-waiting-tokens", f.maxWaitingTokens, 0, 1 << 40},
 	} {
 		if bound.value < bound.low || bound.value > bound.high {
 			return misuse(cmd, "%s %d: must be %d to %d", bound.flag, bound.value, bound.low, bound.high)
 		}
 	}
+	if _, err := engine.ParseSchedule(f.schedule); err != nil {
+		return misuse(cmd, "--schedule: %v", err)
+	}
+	if f.requestTimeout < 0 {
+		return misuse(cmd, "--request-timeout %v: must be 0 or more", f.requestTimeout)
+	}
 	if f.threads == 0 {
 		f.threads = max(1, runtime.GOMAXPROCS(0)/replicas)
 	}
-	return nil
+	return f.access.validate(cmd)
 }
 
 // checkpoint is what replicas in one process share: the network with its weights, which
@@ -85,6 +113,7 @@ type checkpoint struct {
 	name      string
 	net       *model.Model
 	tokenizer *tokenizer.Tokenizer
+	files     fs.FS // the folder's
 }
 
 // openFolder returns the checkpoint folder at path, or the bundled one for "".
@@ -104,7 +133,7 @@ func loadConfig(folder *weights.Folder) (model.Config, error) {
 	return model.ParseConfig(text)
 }
 
-func loadCheckpoint(path string) (*checkpoint, error) {
+func loadCheckpoint(path string, dtype model.DType) (*checkpoint, error) {
 	folder, err := openFolder(path)
 	if err != nil {
 		return nil, err
@@ -117,7 +146,7 @@ func loadCheckpoint(path string) (*checkpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	net, err := model.New(cfg, tensors)
+	net, err := model.NewAs(dtype, cfg, tensors)
 	if err != nil {
 		return nil, err
 	}
@@ -128,19 +157,7 @@ func loadCheckpoint(path string) (*checkpoint, error) {
 	if tok.VocabSize() > cfg.Vocab {
 		return nil, fmt.Errorf("%s: the tokenizer makes ids up to %d, the network knows %d", folder.Name(), tok.VocabSize()-1, cfg.Vocab)
 	}
-	return &checkpoint{name: folder.Name(), net: net, tokenizer: tok}, nil
-}
-
-// newManager returns an empty KV cache of the flags' size for the network.
-func newManager(net *model.Model, f *replicaFlags) (*kvcache.Manager, error) {
-	cfg := net.Config()
-	return kvcache.New(kvcache.Config{
-		Blocks:    f.kvBlocks,
-		BlockSize: f.blockSize,
-		Layers:    cfg.Layers,
-		Heads:     cfg.Heads,
-		HeadDim:   cfg.HeadDim(),
-	})
+	return &checkpoint{name: folder.Name(), net: net, tokenizer: tok, files: folder.FS()}, nil
 }
 
 // replica is one engine with its own KV cache behind its own address.
@@ -153,18 +170,26 @@ type replica struct {
 // belong to group.
 func startReplica(ctx context.Context, group *errgroup.Group, c *checkpoint, f *replicaFlags, id, listen string, log *slog.Logger) (*replica, error) {
 	log = log.With("replica", id)
-	kv, err := newManager(c.net, f)
+	kv, err := kvcache.New(f.pool(c.net.Config()))
 	if err != nil {
 		return nil, err
 	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", listen)
+	template, err := f.access.template(c)
 	if err != nil {
 		return nil, err
 	}
+	plain, err := new(net.ListenConfig).Listen(ctx, "tcp", listen)
+	if err != nil {
+		return nil, err
+	}
+	listener, scheme := secure(plain, f.access.tls)
 	eng := engine.New(c.net, kv, engine.Config{
 		MaxBatchedTokens: f.maxBatchedTokens,
 		MaxSequences:     f.maxSequences,
 		MaxWaiting:       f.maxWaiting,
+		MaxWaitingTokens: f.maxWaitingTokens,
+		Schedule:         engine.Schedule(f.schedule),
+		RequestTimeout:   f.requestTimeout,
 		Threads:          f.threads,
 		Check:            f.check,
 	}, log)
@@ -177,14 +202,33 @@ func startReplica(ctx context.Context, group *errgroup.Group, c *checkpoint, f *
 		Replica:   id,
 		Version:   version(),
 		Log:       log,
+		View:      func(ctx context.Context, limit int) (any, error) { return eng.View(ctx, limit) },
+
+		Template:          template,
+		Keys:              f.access.keys,
+		IsolateKeys:       f.access.isolateKeys,
+		RequestsPerMinute: f.access.requestsPerMinute,
+		AllowedOrigins:    f.access.allowedOrigins,
+		Settings:          f.settings(),
 	})
 	// The engine outlives ctx for as long as the answers under way may take.
 	engineCtx, stopEngine := context.WithCancel(context.WithoutCancel(ctx))
-	group.Go(func() error { return eng.Run(engineCtx) })
+	group.Go(func() error {
+		return errors.Join(eng.Run(engineCtx), kv.Close())
+	})
 	group.Go(func() error {
 		defer stopEngine()
 		drain := func() { api.SetDraining(true) }
 		return server.Serve(ctx, server.NewHTTPServer(api.Handler(), log), listener, drain, drainTimeout)
 	})
-	return &replica{id: id, url: "http://" + listener.Addr().String()}, nil
+	return &replica{id: id, url: scheme + "://" + listener.Addr().String()}, nil
+}
+
+// settings are the options that the engine runs with, for GET /get_server_info.
+func (f *replicaFlags) settings() map[string]any {
+	return map[string]any{
+		"threads": f.threads, "max_batched_tokens": f.maxBatchedTokens, "max_sequences": f.maxSequences,
+		"max_waiting": f.maxWaiting, "max_waiting_tokens": f.maxWaitingTokens, "schedule": f.schedule,
+		"request_timeout": f.requestTimeout.String(), "eviction": f.eviction, "check": f.check,
+	}
 }

@@ -29,7 +29,7 @@ func newServe() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			c, err := loadCheckpoint(flags.model)
+			c, err := flags.load(cmd)
 			if err != nil {
 				return err
 			}

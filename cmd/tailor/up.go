@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"log/slog"
@@ -13,7 +14,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"tailor/internal/device"
-	"tailor/kvcache"
 	"tailor/router"
 	"tailor/router/policy"
 	"tailor/server"
@@ -46,7 +46,7 @@ engine, its own KV cache and its own port, the ones after the router's; they sha
 			if err != nil {
 				return err
 			}
-			c, err := loadCheckpoint(flags.model)
+			c, err := flags.load(cmd)
 			if err != nil {
 				return err
 			}
@@ -106,6 +106,10 @@ func startFleet(ctx context.Context, group *errgroup.Group, c *checkpoint, flags
 		}
 	}()
 	f = &fleet{policy: plan.policy}
+	// The router is what is reached from outside; behind it, all stays on this machine.
+	behindRouter := *flags
+	behindRouter.access.tls = nil
+	routerKey := behindRouter.access.addRouterKey()
 	var behind []router.Replica
 	width := len(strconv.Itoa(plan.replicas - 1))
 	for i := range plan.replicas {
@@ -115,7 +119,7 @@ func startFleet(ctx context.Context, group *errgroup.Group, c *checkpoint, flags
 		}
 		// Ids of equal length sort as numbers do.
 		id := fmt.Sprintf("r%0*d", width, i)
-		r, err := startReplica(replicaCtx, group, c, flags, id, net.JoinHostPort(host, strconv.Itoa(replicaPort)), log)
+		r, err := startReplica(replicaCtx, group, c, &behindRouter, id, net.JoinHostPort(host, strconv.Itoa(replicaPort)), log)
 		if err != nil {
 			return nil, err
 		}
@@ -128,8 +132,10 @@ func startFleet(ctx context.Context, group *errgroup.Group, c *checkpoint, flags
 		Tokenize:    func(text string) ([]int32, error) { return c.tokenizer.Encode(text, false) },
 		BlockTokens: flags.blockSize,
 		IndexBlocks: flags.kvBlocks,
+		SaltByKey:   flags.access.isolateKeys,
+		ReplicaKey:  routerKey,
 		Log:         log,
-	}, plan.listen, stopReplicas)
+	}, plan.listen, flags.access.tls, stopReplicas)
 	if err != nil {
 		return nil, err
 	}
@@ -139,15 +145,16 @@ func startFleet(ctx context.Context, group *errgroup.Group, c *checkpoint, flags
 }
 
 // startRouter listens at once and routes until ctx ends; then it drains, and calls stopped.
-func startRouter(ctx context.Context, group *errgroup.Group, cfg router.Config, listen string, stopped func()) (r *router.Router, url string, err error) {
+func startRouter(ctx context.Context, group *errgroup.Group, cfg router.Config, listen string, with *tls.Config, stopped func()) (r *router.Router, url string, err error) {
 	r, err = router.New(cfg)
 	if err != nil {
 		return nil, "", err
 	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", listen)
+	plain, err := new(net.ListenConfig).Listen(ctx, "tcp", listen)
 	if err != nil {
 		return nil, "", err
 	}
+	listener, scheme := secure(plain, with)
 	group.Go(func() error {
 		r.Run(ctx)
 		return nil
@@ -158,7 +165,7 @@ func startRouter(ctx context.Context, group *errgroup.Group, cfg router.Config, 
 		drain := func() { _ = r.Drain(ctx) }
 		return server.Serve(ctx, server.NewHTTPServer(r, cfg.Log), listener, drain, drainTimeout)
 	})
-	return r, "http://" + listener.Addr().String(), nil
+	return r, scheme + "://" + listener.Addr().String(), nil
 }
 
 // stopGroup ends what was started before err happened, and returns both errors.
@@ -191,15 +198,6 @@ func tryIt(out io.Writer, url, model string) {
 func describe(c *checkpoint) string {
 	cfg := c.net.Config()
 	return fmt.Sprintf("%s (%d layers, width %d, context %d)", c.name, cfg.Layers, cfg.Width, cfg.Context)
-}
-
-func describePool(c *checkpoint, flags *replicaFlags) string {
-	cfg := c.net.Config()
-	block := kvcache.Config{
-		Blocks: flags.kvBlocks, BlockSize: flags.blockSize, Layers: cfg.Layers, Heads: cfg.Heads, HeadDim: cfg.HeadDim(),
-	}.BlockBytes()
-	return fmt.Sprintf("%d KV blocks of %d tokens (%.0f MiB), %s",
-		flags.kvBlocks, flags.blockSize, float64(block)*float64(flags.kvBlocks)/(1<<20), plural(flags.threads, "thread"))
 }
 
 func plural(n int, noun string) string {

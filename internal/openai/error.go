@@ -26,6 +26,9 @@ const (
 	CodeUnavailable   = "service_unavailable"
 	CodeInternal      = "internal_error"
 	CodeInUse         = "in_use"
+	CodeInvalidKey    = "invalid_api_key"
+	CodeTimeout       = "request_timeout"
+	CodeForbidden     = "forbidden"
 )
 
 // An Error is a refusal as the client sees it. Empty Param and Code are sent
@@ -33,6 +36,7 @@ const (
 type Error struct {
 	Status     int           // HTTP status; not part of the body
 	RetryAfter time.Duration // header Retry-After, in whole seconds; 0: none
+	Final      bool          // header x-should-retry: false, which OpenAI's clients obey
 	Message    string
 	Type       string
 	Param      string
@@ -94,6 +98,9 @@ func WriteError(w http.ResponseWriter, e *Error) {
 	if e.RetryAfter > 0 {
 		seconds := (e.RetryAfter + time.Second - 1) / time.Second
 		w.Header().Set("Retry-After", strconv.Itoa(int(seconds)))
+	}
+	if e.Final {
+		w.Header().Set("X-Should-Retry", "false")
 	}
 	WriteJSON(w, e.Status, ErrorResponse{e})
 }

@@ -3,7 +3,6 @@ package openai
 import (
 	"bytes"
 	"encoding/json"
-	"strconv"
 )
 
 // A Prompt is one or more prompts, all texts or all lists of token ids. On the
@@ -92,17 +91,4 @@ func (p *Prompt) UnmarshalJSON(data []byte) error {
 	tokens, err := tokenIDs(items)
 	p.Tokens = [][]int32{tokens}
 	return err
-}
-
-// tokenIDs only asks for 32-bit integers: which ids exist is the model's affair.
-func tokenIDs(items []json.RawMessage) ([]int32, error) {
-	tokens := make([]int32, len(items))
-	for i, item := range items {
-		id, err := strconv.ParseInt(string(item), 10, 32)
-		if err != nil {
-			return nil, Invalid("prompt", "%s at index %d is not a token id", shorten(string(item), 64), i)
-		}
-		tokens[i] = int32(id)
-	}
-	return tokens, nil
 }

@@ -6,58 +6,58 @@ import (
 )
 
 // A CompletionRequest is the body of POST /v1/completions. Nil means absent or
-// null. It marshals to what ParseCompletion reads.
+// null. It marshals to what ParseCompletion reads. Ranges and defaults stand in
+// the table of parameters.
 type CompletionRequest struct {
-	Model             string         `json:"model"`
-	Prompt            Prompt         `json:"prompt"`
-	MaxTokens         *int           `json:"max_tokens,omitempty"`  // default 16; 0: prefill only
-	Temperature       *float64       `json:"temperature,omitempty"` // 0 to 2, default 1; 0: greedy
-	TopP              *float64       `json:"top_p,omitempty"`       // (0, 1], default 1
-	TopK              *int           `json:"top_k,omitempty"`       // -1 and 0: off (vLLM's)
-	Seed              *int64         `json:"seed,omitempty"`
-	Stop              Stop           `json:"stop,omitempty"`
-	N                 *int           `json:"n,omitempty"`
-	BestOf            *int           `json:"best_of,omitempty"`
-	Stream            *bool          `json:"stream,omitempty"`
-	StreamOptions     *StreamOptions `json:"stream_options,omitempty"`
-	User              *string        `json:"user,omitempty"`
-	CacheSalt         *string        `json:"cache_salt,omitempty"` // 1 to 1024 characters (vLLM's)
-	IgnoreEOS         *bool          `json:"ignore_eos,omitempty"` // vLLM's
-	SkipSpecialTokens *bool          `json:"skip_special_tokens,omitempty"`
+	Model         string         `json:"model"`
+	Prompt        Prompt         `json:"prompt"`
+	MaxTokens     *int           `json:"max_tokens,omitempty"`  // 0: prefill only
+	Temperature   *float64       `json:"temperature,omitempty"` // 0: greedy
+	TopP          *float64       `json:"top_p,omitempty"`
+	TopK          *int           `json:"top_k,omitempty"` // -1 and 0: off
+	Seed          *int64         `json:"seed,omitempty"`
+	Stop          Stop           `json:"stop,omitempty"`
+	N             *int           `json:"n,omitempty"`
+	BestOf        *int           `json:"best_of,omitempty"` // 0: n
+	Stream        *bool          `json:"stream,omitempty"`
+	StreamOptions *StreamOptions `json:"stream_options,omitempty"`
+	User          *string        `json:"user,omitempty"`
+	Echo          *bool          `json:"echo,omitempty"`
+	Suffix        *string        `json:"suffix,omitempty"`
+	Logprobs      *int           `json:"logprobs,omitempty"`
 
-	// other holds the fields of Validate's table of unsupported ones.
+	PresencePenalty  *float64 `json:"presence_penalty,omitempty"`
+	FrequencyPenalty *float64 `json:"frequency_penalty,omitempty"`
+	LogitBias        Biases   `json:"logit_bias,omitempty"`
+
+	// The rest are vLLM's.
+
+	MinP                *float64 `json:"min_p,omitempty"`
+	RepetitionPenalty   *float64 `json:"repetition_penalty,omitempty"`
+	MinTokens           *int     `json:"min_tokens,omitempty"`
+	StopTokenIDs        TokenIDs `json:"stop_token_ids,omitempty"`
+	IncludeStop         *bool    `json:"include_stop_str_in_output,omitempty"`
+	IgnoreEOS           *bool    `json:"ignore_eos,omitempty"`
+	AllowedTokenIDs     TokenIDs `json:"allowed_token_ids,omitempty"`
+	BadWords            Words    `json:"bad_words,omitempty"`
+	TruncatePrompt      *int     `json:"truncate_prompt_tokens,omitempty"` // -1: to what fits
+	PromptLogprobs      *int     `json:"prompt_logprobs,omitempty"`
+	AddSpecialTokens    *bool    `json:"add_special_tokens,omitempty"`
+	SkipSpecialTokens   *bool    `json:"skip_special_tokens,omitempty"`
+	ReturnTokenIDs      *bool    `json:"return_token_ids,omitempty"`
+	ReturnTokensAsIDs   *bool    `json:"return_tokens_as_token_ids,omitempty"`
+	Priority            *int     `json:"priority,omitempty"`
+	CacheSalt           *string  `json:"cache_salt,omitempty"`
+	SpacesBetweenTokens *bool    `json:"spaces_between_special_tokens,omitempty"`
+
+	// other holds the fields that are known and not supported.
 	other map[string]json.RawMessage
 }
 
-// StreamOptions ask for a last chunk that carries the usage.
+// StreamOptions ask for the usage: in a last chunk of its own, or in every chunk.
 type StreamOptions struct {
 	IncludeUsage         *bool `json:"include_usage,omitempty"`
-	ContinuousUsageStats *bool `json:"continuous_usage_stats,omitempty"` // vLLM's; refused by Validate
-}
-
-// Stop is the list of strings before which the text ends. On the wire a single
-// string will do.
-type Stop []string
-
-// UnmarshalJSON takes a string, a list of strings or null.
-func (s *Stop) UnmarshalJSON(data []byte) error {
-	var one string
-	if json.Unmarshal(data, &one) == nil && !isNull(data) {
-		*s = Stop{one}
-		return nil
-	}
-	var items []*string
-	if err := json.Unmarshal(data, &items); err != nil {
-		return Invalid("stop", "%s is neither a string nor a list of strings", shorten(string(data), 64))
-	}
-	*s = nil
-	for i, item := range items {
-		if item == nil {
-			return Invalid("stop", "item %d of the list is null", i)
-		}
-		*s = append(*s, *item)
-	}
-	return nil
+	ContinuousUsageStats *bool `json:"continuous_usage_stats,omitempty"` // vLLM's
 }
 
 // Or is what p points to, or fallback where the field was absent.
@@ -71,49 +71,32 @@ func Or[T any](p *T, fallback T) T {
 // ParseCompletion reads a body of POST /v1/completions. It checks types, and
 // that model and prompt are there, and nothing else. Its errors are *Error.
 func ParseCompletion(body []byte) (*CompletionRequest, error) {
+	r, err := parse(body, CompletionParameters(), unsupportedInCompletions)
+	if err != nil {
+		return nil, err
+	}
+	if r.Prompt.Len() == 0 {
+		return nil, Invalid("prompt", "the field is missing")
+	}
+	return &r.CompletionRequest, nil
+}
+
+// parse reads the fields of a table into what has room for them all.
+func parse(body []byte, table []Parameter, unsupported map[string][]any) (*ChatRequest, error) {
 	fields, bad := object(body)
 	if bad != nil {
 		return nil, bad
 	}
-	r := new(CompletionRequest)
-	var options json.RawMessage
-	if err := decodeFields("", fields, []field{
-		{"model", &r.Model, "a string"},
-		{"prompt", &r.Prompt, "a prompt"},
-		{"max_tokens", &r.MaxTokens, "an integer"},
-		{"temperature", &r.Temperature, "a number"},
-		{"top_p", &r.TopP, "a number"},
-		{"top_k", &r.TopK, "an integer"},
-		{"seed", &r.Seed, "an integer of 64 bits"},
-		{"stop", &r.Stop, "a string or a list of strings"},
-		{"n", &r.N, "an integer"},
-		{"best_of", &r.BestOf, "an integer"},
-		{"stream", &r.Stream, "true or false"},
-		{"stream_options", &options, ""},
-		{"user", &r.User, "a string"},
-		{"cache_salt", &r.CacheSalt, "a string"},
-		{"ignore_eos", &r.IgnoreEOS, "true or false"},
-		{"skip_special_tokens", &r.SkipSpecialTokens, "true or false"},
-	}); err != nil {
-		return nil, err
-	}
-	if len(options) > 0 && !isNull(options) {
-		if options[0] != '{' {
-			return nil, Invalid("stream_options", "%s is not an object", shorten(string(options), 64))
-		}
-		inner, bad := object(options)
-		if bad != nil {
-			return nil, bad
-		}
-		r.StreamOptions = new(StreamOptions)
-		if err := decodeFields("stream_options.", inner, []field{
-			{"include_usage", &r.StreamOptions.IncludeUsage, "true or false"},
-			{"continuous_usage_stats", &r.StreamOptions.ContinuousUsageStats, "true or false"},
-		}); err != nil {
-			return nil, err
+	r := new(ChatRequest)
+	// In the table's order, so that of several errors always the same one is told.
+	for _, p := range table {
+		if raw, ok := fields[p.Name]; ok {
+			if err := decodeField(p.Name, raw, p.into(r), p.Kind.want()); err != nil {
+				return nil, err
+			}
 		}
 	}
-	for name := range neutral {
+	for name := range unsupported {
 		if raw, ok := fields[name]; ok && !isNull(raw) {
 			if r.other == nil {
 				r.other = make(map[string]json.RawMessage)
@@ -124,35 +107,43 @@ func ParseCompletion(body []byte) (*CompletionRequest, error) {
 	if r.Model == "" {
 		return nil, Invalid("model", "the field is missing or empty")
 	}
-	if r.Prompt.Len() == 0 {
-		return nil, Invalid("prompt", "the field is missing")
-	}
 	return r, nil
 }
 
-// A field is one key, where its value goes, and what the value must be.
-type field struct {
-	name string
-	into any
-	kind string
-}
-
-// decodeFields decodes in the order given, so that of several errors always
-// the same one is reported. prefix stands before the names in messages.
-func decodeFields(prefix string, fields map[string]json.RawMessage, want []field) error {
-	for _, f := range want {
-		raw, ok := fields[f.name]
-		if !ok {
-			continue
-		}
-		err := json.Unmarshal(raw, f.into)
-		if err == nil {
-			continue
-		}
-		if e, ok := errors.AsType[*Error](err); ok {
+// decodeField reads one value. Types that read themselves name the place inside the
+// value; the field is named here.
+func decodeField(name string, raw json.RawMessage, into any, want string) error {
+	err := json.Unmarshal(raw, into)
+	if err == nil {
+		return nil
+	}
+	if e, ok := errors.AsType[*Error](err); ok {
+		if e.Param != "" {
 			return e
 		}
-		return Invalid(prefix+f.name, "%s is not %s", shorten(string(raw), 64), f.kind)
+		return Invalid(name, "%s", e.Message)
+	}
+	return Invalid(name, "%s is not %s", shorten(string(raw), 64), want)
+}
+
+// UnmarshalJSON takes an object or null.
+func (o *StreamOptions) UnmarshalJSON(data []byte) error {
+	if data[0] != '{' {
+		return Invalid("", "%s is not an object", shorten(string(data), 64))
+	}
+	fields, bad := object(data)
+	if bad != nil {
+		return bad
+	}
+	for _, option := range []struct {
+		name string
+		into **bool
+	}{{"include_usage", &o.IncludeUsage}, {"continuous_usage_stats", &o.ContinuousUsageStats}} {
+		if raw, ok := fields[option.name]; ok {
+			if err := decodeField("stream_options."+option.name, raw, option.into, KindBoolean.want()); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }

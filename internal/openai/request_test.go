@@ -86,11 +86,11 @@ func TestDecodeRefuses(t *testing.T) {
 		{"stop only empty string", with(`"stop":""`), "stop", "string 0"},
 		{"stop number", with(`"stop":3`), "stop", "3"},
 		{"stop number in list", with(`"stop":["a",3]`), "stop", "3"},
-		{"stop null in list", with(`"stop":[null]`), "stop", "item 0"},
-		{"n 2", with(`"n":2`), "n", "2"},
+		{"stop null in list", with(`"stop":[null]`), "stop", "null at index 0"},
 		{"n 0", with(`"n":0`), "n", "0"},
 		{"n text", with(`"n":"1"`), "n", `"1"`},
-		{"best_of 2", with(`"best_of":2`), "best_of", "2"},
+		{"best_of below n", with(`"n":3,"best_of":2`), "best_of", "2 choices cannot give the 3"},
+		{"best_of streamed", with(`"best_of":2,"stream":true`), "best_of", "cannot be streamed"},
 		{"best_of list", with(`"best_of":[]`), "best_of", "[]"},
 		{"stream text", with(`"stream":"yes"`), "stream", `"yes"`},
 		{"stream number", with(`"stream":1`), "stream", "1"},
@@ -98,7 +98,7 @@ func TestDecodeRefuses(t *testing.T) {
 		{"stream_options, stream false", with(`"stream":false,"stream_options":{"include_usage":true}`), "stream_options", "stream"},
 		{"stream_options list", with(`"stream":true,"stream_options":[]`), "stream_options", "[]"},
 		{"include_usage number", with(`"stream":true,"stream_options":{"include_usage":1}`), "stream_options.include_usage", "1"},
-		{"continuous usage", with(`"stream":true,"stream_options":{"continuous_usage_stats":true}`), "stream_options.continuous_usage_stats", "true"},
+		{"continuous usage number", with(`"stream":true,"stream_options":{"continuous_usage_stats":1}`), "stream_options.continuous_usage_stats", "1"},
 		{"user number", with(`"user":1`), "user", "1"},
 		{"cache_salt empty", with(`"cache_salt":""`), "cache_salt", "0 characters"},
 		{"cache_salt long", with(`"cache_salt":"` + long + `"`), "cache_salt", "1025 characters"},
@@ -106,21 +106,27 @@ func TestDecodeRefuses(t *testing.T) {
 		{"ignore_eos text", with(`"ignore_eos":"true"`), "ignore_eos", `"true"`},
 		{"skip_special_tokens number", with(`"skip_special_tokens":0`), "skip_special_tokens", "0"},
 
-		{"echo", with(`"echo":true`), "echo", "true"},
 		{"echo text", with(`"echo":"x"`), "echo", `"x"`},
-		{"suffix", with(`"suffix":"end"`), "suffix", `"end"`},
-		{"logprobs", with(`"logprobs":0`), "logprobs", "0"},
-		{"presence_penalty", with(`"presence_penalty":0.5`), "presence_penalty", "0.5"},
-		{"frequency_penalty", with(`"frequency_penalty":-2`), "frequency_penalty", "-2"},
-		{"logit_bias", with(`"logit_bias":{"50256":-100}`), "logit_bias", `{"50256":-100}`},
-		{"min_p", with(`"min_p":0.1`), "min_p", "0.1"},
-		{"repetition_penalty", with(`"repetition_penalty":1.1`), "repetition_penalty", "1.1"},
-		{"stop_token_ids", with(`"stop_token_ids":[1]`), "stop_token_ids", "[1]"},
-		{"min_tokens", with(`"min_tokens":3`), "min_tokens", "3"},
-		{"response_format", with(`"response_format":{"type":"json_object"}`), "response_format", "json_object"},
-		{"guided_json", with(`"guided_json":{}`), "guided_json", "{}"},
-		{"prompt_logprobs", with(`"prompt_logprobs":1`), "prompt_logprobs", "1"},
-		{"the first of two by name", with(`"min_p":0.1,"echo":true`), "echo", "true"},
+		{"suffix", with(`"suffix":"end"`), "suffix", "fill in"},
+		{"logprobs 6", with(`"logprobs":6`), "logprobs", "6 is not within 0 to 5"},
+		{"logprobs true", with(`"logprobs":true`), "logprobs", "true"},
+		{"logit_bias id", with(`"logit_bias":{"x":-100}`), "logit_bias", `"x"`},
+		{"logit_bias negative id", with(`"logit_bias":{"-1":-100}`), "logit_bias", `"-1"`},
+		{"logit_bias null", with(`"logit_bias":{"5":null}`), "logit_bias", "null for token 5"},
+		{"logit_bias text", with(`"logit_bias":{"5":"1"}`), "logit_bias", `"1" for token 5`},
+		{"logit_bias, the lowest of two", with(`"logit_bias":{"7":101,"5":-101}`), "logit_bias", "-101 for token 5"},
+		{"logit_bias list", with(`"logit_bias":[]`), "logit_bias", "[]"},
+		{"min_tokens above max_tokens", with(`"min_tokens":17`), "min_tokens", "17 are more than the 16"},
+		{"prompt_logprobs streamed", with(`"prompt_logprobs":1,"stream":true`), "prompt_logprobs", "stream"},
+		{"truncate to nothing", with(`"truncate_prompt_tokens":0`), "truncate_prompt_tokens", "0"},
+		{"stop_token_ids text", with(`"stop_token_ids":[1,"2"]`), "stop_token_ids", `"2" at index 1`},
+		{"allowed_token_ids empty", with(`"allowed_token_ids":[]`), "allowed_token_ids", "0 token ids"},
+		{"bad_words empty word", with(`"bad_words":["a",""]`), "bad_words", "string 1"},
+		{"bad_words text", with(`"bad_words":"a"`), "bad_words", `"a"`},
+		{"response_format", with(`"response_format":{"type":"json_object"}`), "response_format", "not supported"},
+		{"guided_json", with(`"guided_json":{}`), "guided_json", "not supported"},
+		{"use_beam_search", with(`"use_beam_search":true`), "use_beam_search", "not supported"},
+		{"the first of two by name", with(`"regex":"a","ebnf":"b"`), "ebnf", "not supported"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -180,13 +186,26 @@ func TestDecodeAccepts(t *testing.T) {
 			CompletionRequest{},
 		},
 		{
-			"unsupported fields that change nothing",
-			`{"model":"m","prompt":"p","echo":false,"suffix":"","presence_penalty":0,"frequency_penalty":0.0,"logit_bias":{},
-			"repetition_penalty":1.0,"min_p":0,"min_tokens":0,"stop_token_ids":[],"bad_words":[],"priority":0,
-			"return_token_ids":false,"include_stop_str_in_output":false,"response_format":{"type":"text"},"n":1,"best_of":1}`,
-			CompletionRequest{N: new(1), BestOf: new(1)},
+			"all that is supported",
+			`{"model":"m","prompt":"p","echo":true,"suffix":"","presence_penalty":-2,"frequency_penalty":2.0,"logit_bias":{"50256":-100,"0":1.5},
+			"repetition_penalty":1.3,"min_p":0.5,"min_tokens":3,"stop_token_ids":[7],"bad_words":["a b"],"priority":-4,"logprobs":5,
+			"return_token_ids":true,"include_stop_str_in_output":true,"n":2,"best_of":20,"prompt_logprobs":0,"allowed_token_ids":[1,2],
+			"truncate_prompt_tokens":-1,"add_special_tokens":false,"return_tokens_as_token_ids":true,"spaces_between_special_tokens":true}`,
+			CompletionRequest{
+				Echo: new(true), Suffix: new(""), PresencePenalty: new(-2.0), FrequencyPenalty: new(2.0), LogitBias: Biases{50256: -100, 0: 1.5},
+				RepetitionPenalty: new(1.3), MinP: new(0.5), MinTokens: new(3), StopTokenIDs: TokenIDs{7}, BadWords: Words{"a b"}, Priority: new(-4),
+				Logprobs: new(5), ReturnTokenIDs: new(true), IncludeStop: new(true), N: new(2), BestOf: new(20), PromptLogprobs: new(0),
+				AllowedTokenIDs: TokenIDs{1, 2}, TruncatePrompt: new(-1), AddSpecialTokens: new(false), ReturnTokensAsIDs: new(true),
+				SpacesBetweenTokens: new(true),
+			},
 		},
-		{"unknown keys", `{"model":"m","prompt":"p","foo":[1,{"a":null}],"add_special_tokens":true}`, CompletionRequest{}},
+		{
+			"unsupported fields that change nothing",
+			`{"model":"m","prompt":"p","response_format":{"type":"text"},"length_penalty":1,"use_beam_search":false,"guided_json":null}`,
+			CompletionRequest{},
+		},
+		{"best_of 0 is n", `{"model":"m","prompt":"p","best_of":0,"n":128}`, CompletionRequest{N: new(128), BestOf: new(0)}},
+		{"unknown keys", `{"model":"m","prompt":"p","foo":[1,{"a":null}]}`, CompletionRequest{}},
 		{"zeros differ from null", `{"model":"m","prompt":"p","max_tokens":0,"temperature":0,"seed":0,"stream":false,"ignore_eos":false}`,
 			CompletionRequest{MaxTokens: new(0), Temperature: new(0.0), Seed: new(int64(0)), Stream: new(false), IgnoreEOS: new(false)}},
 		{"the last of equal keys counts", `{"model":"x","model":"m","prompt":[1],"prompt":"p","max_tokens":3,"max_tokens":4}`,
@@ -248,7 +267,7 @@ func TestPromptShapes(t *testing.T) {
 
 // Parse leaves to Validate what another server might be able to do.
 func TestParsePassesWhatOthersMaySupport(t *testing.T) {
-	for _, fields := range []string{`"echo":true`, `"n":3`, `"logprobs":5`, `"temperature":9`, `"presence_penalty":2`, `"stop":["1","2","3","4","5"]`} {
+	for _, fields := range []string{`"suffix":"x"`, `"n":300`, `"logprobs":50`, `"temperature":9`, `"presence_penalty":3`, `"stop":["1","2","3","4","5"]`, `"guided_regex":"a"`} {
 		body := `{"model":"m","prompt":"p",` + fields + `}`
 		r, err := ParseCompletion([]byte(body))
 		if err != nil {
@@ -272,6 +291,25 @@ func TestValidateCatchesNaN(t *testing.T) {
 	}
 }
 
+// dropEmpty makes empty lists nil: they are not written, and mean the same.
+func dropEmpty(r *CompletionRequest) {
+	if len(r.Stop) == 0 {
+		r.Stop = nil
+	}
+	if len(r.StopTokenIDs) == 0 {
+		r.StopTokenIDs = nil
+	}
+	if len(r.AllowedTokenIDs) == 0 {
+		r.AllowedTokenIDs = nil
+	}
+	if len(r.BadWords) == 0 {
+		r.BadWords = nil
+	}
+	if len(r.LogitBias) == 0 {
+		r.LogitBias = nil
+	}
+}
+
 // FuzzParseCompletion checks that any body leads to a request or to an *Error
 // with status 400, and that a request survives being written and read again.
 func FuzzParseCompletion(f *testing.F) {
@@ -279,6 +317,7 @@ func FuzzParseCompletion(f *testing.F) {
 	f.Add([]byte(`{"model":"m","prompt":[[1,2],[3]],"temperature":0.5,"top_p":0.9,"top_k":-1,"seed":7,"cache_salt":"x"}`))
 	f.Add([]byte(`{"model":"m","prompt":["\ud83d\ude00",""],"logit_bias":{},"echo":false,"user":"\\"}`))
 	f.Add([]byte(`{"model":"m","prompt":[1,null]}`))
+	f.Add([]byte(`{"model":"m","prompt":[1],"logit_bias":{"5":-100,"05":1e3},"stop_token_ids":[1, 2 ],"bad_words":["a"],"allowed_token_ids":[]}`))
 	f.Add([]byte("{\"model\":\"m\xff\"}"))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		r, err := ParseCompletion(body)
@@ -302,9 +341,8 @@ func FuzzParseCompletion(f *testing.F) {
 			t.Fatalf("%q, written as %q: %v", body, written, err)
 		}
 		r.other = nil
-		if len(r.Stop) == 0 {
-			r.Stop = nil
-		}
+		dropEmpty(r)
+		dropEmpty(again)
 		if !reflect.DeepEqual(r, again) {
 			t.Fatalf("%q: %+v became %+v", body, r, again)
 		}

@@ -4,6 +4,8 @@ package openai
 // one as the whole.
 const (
 	ObjectCompletion = "text_completion"
+	ObjectChat       = "chat.completion"
+	ObjectChatChunk  = "chat.completion.chunk"
 	ObjectModel      = "model"
 	ObjectList       = "list"
 )
@@ -24,13 +26,17 @@ type CompletionResponse struct {
 	Usage   *Usage   `json:"usage"`
 }
 
-// A Choice is the text, or a piece of it, that one prompt led to.
+// A Choice is a text, or a piece of it, that a prompt led to.
 type Choice struct {
-	Index        int       `json:"index"` // of the prompt
+	Index        int       `json:"index"` // of the prompt times n, plus which of its n
 	Text         string    `json:"text"`
-	Logprobs     *struct{} `json:"logprobs"`
+	Logprobs     *Logprobs `json:"logprobs"`
 	FinishReason *string   `json:"finish_reason"` // null until the end
-	StopReason   any       `json:"stop_reason"`   // the stop string found (vLLM's, where it may be a token id)
+	StopReason   any       `json:"stop_reason"`   // the stop string or stop token id that ended it (vLLM's)
+
+	PromptLogprobs []PromptLogprobs `json:"prompt_logprobs,omitempty"`  // vLLM's
+	PromptTokenIDs []int32          `json:"prompt_token_ids,omitempty"` // vLLM's; of a stream in the first chunk
+	TokenIDs       []int32          `json:"token_ids,omitempty"`        // vLLM's
 }
 
 // A Chunk is one event of a streamed completion.

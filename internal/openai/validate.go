@@ -9,51 +9,55 @@ import (
 	"unicode/utf8"
 )
 
-// Limits and defaults of the fields.
-const (
-	DefaultMaxTokens = 16
-	MaxStop          = 4
-	MaxSalt          = 1024 // characters
+// The tables of known fields that are not supported, each with the values that change
+// nothing about the answer; null and absent always pass. Anything else is refused: a
+// client that asks for a grammar and silently gets none would blame the model.
+var (
+	unsupportedInCompletions = with(unsupportedAnywhere(), map[string][]any{
+		"prompt_embeds":   nil,
+		"use_beam_search": {false},
+	})
+	unsupportedInChat = with(unsupportedAnywhere(), map[string][]any{
+		"tools":                  {[]any{}},
+		"tool_choice":            {"none", "auto"},
+		"functions":              {[]any{}},
+		"function_call":          {"none", "auto"},
+		"modalities":             {[]any{"text"}},
+		"audio":                  nil,
+		"prediction":             nil,
+		"web_search_options":     nil,
+		"echo":                   {false},
+		"best_of":                {0.0, 1.0},
+		"prompt_logprobs":        nil,
+		"use_beam_search":        {false},
+		"continue_final_message": {false},
+		"chat_template":          nil,
+		"chat_template_kwargs":   {map[string]any{}},
+		"documents":              {[]any{}},
+	})
 )
 
-// neutral lists the known fields that are not supported, each with the values
-// that change nothing about the answer; null and absent always pass. Anything
-// else is refused: a client that asks for a penalty and silently gets none
-// would blame the model.
-var neutral = map[string][]any{
-	"echo":              {false},
-	"suffix":            {""},
-	"logprobs":          nil,
-	"presence_penalty":  {0.0},
-	"frequency_penalty": {0.0},
-	"logit_bias":        {map[string]any{}},
+func unsupportedAnywhere() map[string][]any {
+	return map[string][]any{
+		"length_penalty":     {1.0},
+		"response_format":    {map[string]any{"type": "text"}},
+		"structured_outputs": nil,
+		"guided_json":        nil,
+		"guided_regex":       nil,
+		"guided_choice":      nil,
+		"guided_grammar":     nil,
+		"logits_processors":  nil,
+		"regex":              nil,
+		"ebnf":               nil,
+		"json_schema":        nil,
+	}
+}
 
-	"repetition_penalty":            {1.0},
-	"length_penalty":                {1.0},
-	"min_p":                         {0.0},
-	"min_tokens":                    {0.0},
-	"stop_token_ids":                {[]any{}},
-	"include_stop_str_in_output":    {false},
-	"truncate_prompt_tokens":        nil,
-	"allowed_token_ids":             nil,
-	"bad_words":                     {[]any{}},
-	"prompt_logprobs":               nil,
-	"prompt_embeds":                 nil,
-	"return_token_ids":              {false},
-	"return_tokens_as_token_ids":    {false},
-	"spaces_between_special_tokens": {true},
-	"priority":                      {0.0},
-	"use_beam_search":               {false},
-	"response_format":               {map[string]any{"type": "text"}},
-	"structured_outputs":            nil,
-	"guided_json":                   nil,
-	"guided_regex":                  nil,
-	"guided_choice":                 nil,
-	"guided_grammar":                nil,
-	"logits_processors":             nil,
-	"regex":                         nil,
-	"ebnf":                          nil,
-	"json_schema":                   nil,
+func with(table, more map[string][]any) map[string][]any {
+	for name, values := range more {
+		table[name] = values
+	}
+	return table
 }
 
 // Validate checks every range that does not depend on the model. Its errors
@@ -62,45 +66,136 @@ func (r *CompletionRequest) Validate() error {
 	if err := r.Prompt.validate(); err != nil {
 		return err
 	}
-	if n := Or(r.MaxTokens, DefaultMaxTokens); n < 0 || n > math.MaxInt32 {
-		return Invalid("max_tokens", "%d is not within 0 to %d", n, math.MaxInt32)
+	all := ChatRequest{CompletionRequest: *r}
+	if err := all.checkRanges(CompletionParameters()); err != nil {
+		return err
 	}
+	if n, best := Or(r.N, 1), Or(r.BestOf, 0); best != 0 && best < n {
+		return Invalid("best_of", "%d choices cannot give the %d that n asks for", best, n)
+	} else if best > n && Or(r.Stream, false) {
+		return Invalid("best_of", "%d: which of the choices are the best is known only at their end, so it cannot be streamed", best)
+	}
+	if r.PromptLogprobs != nil && Or(r.Stream, false) {
+		return Invalid("prompt_logprobs", "not allowed where stream is true")
+	}
+	if Or(r.Suffix, "") != "" {
+		return unsupported("suffix", "the model was not trained to fill in text")
+	}
+	if err := r.checkTogether(Or(r.MaxTokens, DefaultMaxTokens), "max_tokens"); err != nil {
+		return err
+	}
+	return r.refuseUnsupported(unsupportedInCompletions)
+}
+
+// checkTogether checks what the values of several fields have to do with each other.
+func (r *CompletionRequest) checkTogether(most int, mostName string) error {
+	if least := Or(r.MinTokens, 0); least > most {
+		return Invalid("min_tokens", "%d are more than the %d that %s allows", least, most, mostName)
+	}
+	if r.TruncatePrompt != nil && *r.TruncatePrompt == 0 {
+		return Invalid("truncate_prompt_tokens", "0 leaves nothing of the prompt; -1 keeps what fits")
+	}
+	if r.StreamOptions != nil && !Or(r.Stream, false) {
+		return Invalid("stream_options", "only allowed where stream is true")
+	}
+	return nil
+}
+
+// checkRanges holds the values against the rows of a table.
+func (r *ChatRequest) checkRanges(table []Parameter) error {
+	for _, p := range table {
+		var bad *Error
+		switch v := p.into(r).(type) {
+		case **int:
+			if *v != nil {
+				bad = p.checkInteger(*v)
+			}
+		case **float64:
+			if *v != nil {
+				bad = p.checkNumber(**v)
+			}
+		case *Biases:
+			for _, id := range sortedKeys(*v) {
+				if bias := float64((*v)[id]); !(bias >= p.Low && bias <= p.High) {
+					bad = Invalid(p.Name, "%v for token %d is not within %v to %v", bias, id, p.Low, p.High)
+					break
+				}
+			}
+		case **string:
+			if *v != nil {
+				bad = p.checkLength(utf8.RuneCountInString(**v), "characters")
+			}
+		case *Stop:
+			bad = p.checkStrings(*v)
+		case *Words:
+			bad = p.checkStrings(*v)
+		case *TokenIDs:
+			bad = p.checkIDs(*v)
+		}
+		if bad != nil {
+			return bad
+		}
+	}
+	return nil
+}
+
+func (p *Parameter) checkInteger(v *int) *Error {
+	if float64(*v) < p.Low || float64(*v) > p.High {
+		return Invalid(p.Name, "%d is not within %.0f to %.0f", *v, p.Low, p.High)
+	}
+	return nil
+}
+
+func (p *Parameter) checkNumber(v float64) *Error {
 	// The negated forms also catch NaN, which a caller in Go may set.
-	if t := Or(r.Temperature, 1); !(t >= 0 && t <= 2) {
-		return Invalid("temperature", "%v is not within 0 to 2", t)
-	}
-	if p := Or(r.TopP, 1); !(p > 0 && p <= 1) {
-		return Invalid("top_p", "%v is not above 0 and at most 1", p)
-	}
-	if k := Or(r.TopK, 0); k < -1 || k > math.MaxInt32 {
-		return Invalid("top_k", "%d is neither -1 or 0 (off) nor a count up to %d", k, math.MaxInt32)
-	}
-	if len(r.Stop) > MaxStop {
-		return Invalid("stop", "%d strings; at most %d are allowed", len(r.Stop), MaxStop)
-	}
-	if i := slices.Index(r.Stop, ""); i >= 0 {
-		return Invalid("stop", `string %d is "", which every text begins with`, i)
-	}
-	if n := Or(r.N, 1); n != 1 {
-		return Invalid("n", "%d; this server makes 1 choice per prompt", n)
-	}
-	if n := Or(r.BestOf, 1); n != 1 {
-		return Invalid("best_of", "%d; this server makes 1 choice per prompt", n)
-	}
-	if o := r.StreamOptions; o != nil {
-		if !Or(r.Stream, false) {
-			return Invalid("stream_options", "only allowed where stream is true")
+	if p.LowOpen && !(v > p.Low && v <= p.High) {
+		if p.High >= math.MaxFloat32 {
+			return Invalid(p.Name, "%v is not above %v", v, p.Low)
 		}
-		if Or(o.ContinuousUsageStats, false) {
-			return unsupported("stream_options.continuous_usage_stats", json.RawMessage("true"))
+		return Invalid(p.Name, "%v is not above %v and at most %v", v, p.Low, p.High)
+	}
+	if !(v >= p.Low && v <= p.High) {
+		return Invalid(p.Name, "%v is not within %v to %v", v, p.Low, p.High)
+	}
+	return nil
+}
+
+func (p *Parameter) checkLength(n int, of string) *Error {
+	switch {
+	case p.MaxLen == 0 && n >= p.MinLen, n >= p.MinLen && n <= p.MaxLen:
+		return nil
+	case p.MaxLen == 0:
+		return Invalid(p.Name, "%d %s; at least %d must be given", n, of, p.MinLen)
+	}
+	return Invalid(p.Name, "%d %s are not within %d to %d", n, of, p.MinLen, p.MaxLen)
+}
+
+func (p *Parameter) checkStrings(list []string) *Error {
+	if i := slices.Index(list, ""); i >= 0 {
+		return Invalid(p.Name, `string %d is "", which every text holds`, i)
+	}
+	return p.checkLength(len(list), "strings")
+}
+
+func (p *Parameter) checkIDs(ids TokenIDs) *Error {
+	if ids == nil {
+		return nil
+	}
+	for i, id := range ids {
+		if id < 0 {
+			return Invalid(p.Name, "%d at index %d is not a token id", id, i)
 		}
 	}
-	if salt := r.CacheSalt; salt != nil {
-		if n := utf8.RuneCountInString(*salt); n < 1 || n > MaxSalt {
-			return Invalid("cache_salt", "%d characters are not within 1 to %d", n, MaxSalt)
-		}
+	return p.checkLength(len(ids), "token ids")
+}
+
+func sortedKeys(b Biases) []int32 {
+	ids := make([]int32, 0, len(b))
+	for id := range b {
+		ids = append(ids, id)
 	}
-	return r.refuseUnsupported()
+	slices.Sort(ids)
+	return ids
 }
 
 func (p Prompt) validate() error {
@@ -117,7 +212,7 @@ func (p Prompt) validate() error {
 	return nil
 }
 
-func (r *CompletionRequest) refuseUnsupported() error {
+func (r *CompletionRequest) refuseUnsupported(table map[string][]any) error {
 	// In the order of names, so that of several always the same one is named.
 	names := make([]string, 0, len(r.other))
 	for name := range r.other {
@@ -126,20 +221,17 @@ func (r *CompletionRequest) refuseUnsupported() error {
 	slices.SortFunc(names, strings.Compare)
 	for _, name := range names {
 		var value any
-		if err := json.Unmarshal(r.other[name], &value); err != nil {
-			return unsupported(name, r.other[name])
-		}
+		err := json.Unmarshal(r.other[name], &value)
 		passes := func(other any) bool { return reflect.DeepEqual(value, other) }
-		if !slices.ContainsFunc(neutral[name], passes) {
-			return unsupported(name, r.other[name])
+		if err != nil || !slices.ContainsFunc(table[name], passes) {
+			return unsupported(name, "it would change the answer, and this server cannot do it")
 		}
 	}
 	return nil
 }
 
-func unsupported(name string, value json.RawMessage) *Error {
-	e := Invalid(name, "%s is not supported by this server, and ignoring it would change the answer",
-		shorten(string(value), 64))
+func unsupported(name, why string) *Error {
+	e := Invalid(name, "not supported: %s", why)
 	e.Code = CodeUnsupported
 	return e
 }

@@ -32,17 +32,22 @@ func (h Heads) width() int { return h.Heads * h.Dim }
 // scores are written a vector at a time from any position.
 func scoreStride(context int) int { return (context+lanes-1)/lanes*lanes + lanes }
 
-// attend is one layer's attention on its way through the team. A unit is one head of
-// one tile of up to tileRows rows; all tiles of a head come before the next head, so
-// that its keys and values stay in the cache.
+// attend is one layer's attention on its way through the team. A piece is one head of one
+// tile of up to tileRows rows; all tiles of a head come before the next head, so that its
+// keys and values stay in the cache. A unit is a run of pieces.
 type attend struct {
-	team  *Team
-	dst   []float32
-	qkv   []float32
-	heads Heads
-	spans []Span
-	tiles int
+	team   *Team
+	dst    []float32
+	qkv    []float32
+	heads  Heads
+	spans  []Span
+	tiles  int
+	pieces int // of a unit
 }
+
+// attendUnits is into how many units attention is cut for each thread: enough to even out
+// that tiles differ in length, as few as that takes, since a piece may be a microsecond.
+const attendUnits = 16
 
 // Attend computes dst[Out+i][heads*dim] for every row i of every span: softmax of the
 // scaled scores of its queries, qkv[Source+i][0:heads*dim], with the keys of positions
@@ -55,16 +60,24 @@ func (t *Team) Attend(dst, qkv []float32, spans []Span, h Heads) {
 		}
 		tiles += spanTiles(s)
 	}
-	t.attend = attend{team: t, dst: dst, qkv: qkv, heads: h, spans: spans, tiles: tiles}
-	t.Run(tiles*h.Heads, &t.attend)
+	all := tiles * h.Heads
+	pieces := max(1, all/(t.Threads()*attendUnits))
+	t.attend = attend{team: t, dst: dst, qkv: qkv, heads: h, spans: spans, tiles: tiles, pieces: pieces}
+	t.Run((all+pieces-1)/pieces, &t.attend)
 	t.attend = attend{}
 }
 
 func spanTiles(s Span) int { return (s.Rows + tileRows - 1) / tileRows }
 
-// Unit attends with one head of one tile.
+// Unit attends with a run of pieces.
 func (j *attend) Unit(thread, unit int) {
-	head, tile := unit/j.tiles, unit%j.tiles
+	for p := unit * j.pieces; p < min((unit+1)*j.pieces, j.tiles*j.heads.Heads); p++ {
+		j.piece(thread, p/j.tiles, p%j.tiles)
+	}
+}
+
+// piece attends with one head of one tile, counted over all spans.
+func (j *attend) piece(thread, head, tile int) {
 	for i := range j.spans {
 		n := spanTiles(j.spans[i])
 		if tile < n {
@@ -153,7 +166,8 @@ func (t *Team) Store(qkv []float32, spans []Span, h Heads) {
 	for i := range spans {
 		rows += spans[i].Rows
 	}
-	if units := len(spans) * h.Heads; rows*h.width() < inlineWork {
+	// A float of a key goes to a cache line of its own, so it counts several times.
+	if units := len(spans) * h.Heads; 4*rows*h.width() < inlineWork {
 		for u := range units {
 			t.store.Unit(0, u)
 		}

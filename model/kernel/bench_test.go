@@ -17,7 +17,7 @@ func BenchmarkMatmul(b *testing.B) {
 			}
 			for _, threads := range []int{1, 2} {
 				b.Run(fmt.Sprintf("%s/%dx%dx%d/T=%d", o.name, shape.rows, shape.in, shape.out, threads), func(b *testing.B) {
-					mem, err := NewMemory(MatrixSize(shape.in, shape.out))
+					mem, err := NewMemory(MatrixSize(Float32, shape.in, shape.out))
 					if err != nil {
 						b.Fatal(err)
 					}
@@ -25,7 +25,7 @@ func BenchmarkMatmul(b *testing.B) {
 					for i := range w {
 						w[i] = float32(i%13) - 6
 					}
-					x := Pack(mem, w, nil, shape.in, shape.out)
+					x := Pack(mem, Float32, w, nil, shape.in, shape.out)
 					team := newTeam(threads, 1, o)
 					defer team.Close()
 					src, dst := make([]float32, shape.rows*shape.in), make([]float32, shape.rows*shape.out)

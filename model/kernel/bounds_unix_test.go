@@ -33,6 +33,12 @@ func (e *edge) last(n int) []float32 {
 	return unsafe.Slice((*float32)(unsafe.Pointer(&b[0])), n)
 }
 
+// last16 is the last n words of 16 bits before the edge.
+func (e *edge) last16(n int) []uint16 {
+	b := e.all[len(e.all)-2*n:]
+	return unsafe.Slice((*uint16)(unsafe.Pointer(&b[0])), n)
+}
+
 // TestLoopsStayInBounds runs every loop on operands that end at forbidden memory: a
 // read or write past the shape is a fault.
 func TestLoopsStayInBounds(t *testing.T) {
@@ -54,6 +60,17 @@ func TestLoopsStayInBounds(t *testing.T) {
 			for width := lanes; width <= panelWidth; width += lanes {
 				rows := 1 + n%19
 				o.panel(rows, 5, a.last(rows*5), 5, b.last(5*width), width, c.last(width), 0, d.last(rows*width), width)
+				o.panelF16(rows, 5, a.last(rows*5), 5, b.last16(5*width), width, c.last(width), 0, d.last(rows*width), width)
+				for _, k := range []int{1, 5, 6} {
+					pairs := (k + 1) / 2 * 2
+					o.panelBF16(rows, k, a.last(rows*k), k, b.last16(pairs*width), width, c.last(width), 0, d.last(rows*width), width)
+					if o.pairs != nil {
+						o.pairs(rows, pairs, a.last16(rows*pairs), pairs, b.last16(pairs*width), width, c.last(width), 0, d.last(rows*width), width)
+					}
+				}
+			}
+			if o.round != nil {
+				o.round(a.last16(n), b.last(n))
 			}
 		}
 	})
@@ -62,11 +79,17 @@ func TestLoopsStayInBounds(t *testing.T) {
 func TestWrongShapesPanicBeforeAssembly(t *testing.T) {
 	forEach(t, func(t *testing.T, o *ops, _ oracle) {
 		f := func(n int) []float32 { return make([]float32, n) }
+		h := func(n int) []uint16 { return make([]uint16, n) }
 		for i, run := range []func(){
 			func() { o.panel(2, 5, f(9), 5, f(80), 16, f(16), 0, f(32), 16) },
 			func() { o.panel(2, 5, f(10), 5, f(79), 16, f(16), 0, f(32), 16) },
 			func() { o.panel(2, 5, f(10), 5, f(80), 16, f(15), 0, f(32), 16) },
 			func() { o.panel(2, 5, f(10), 5, f(80), 16, f(16), 0, f(31), 16) },
+			func() { o.panelF16(2, 5, f(10), 5, h(79), 16, f(16), 0, f(32), 16) },
+			func() { o.panelBF16(2, 5, f(10), 5, h(79), 16, f(16), 0, f(32), 16) },
+			func() { o.pairs(2, 6, h(11), 6, h(96), 16, f(16), 0, f(32), 16) },
+			func() { o.pairs(2, 6, h(12), 6, h(95), 16, f(16), 0, f(32), 16) },
+			func() { o.round(h(3), f(4)) },
 			func() { o.scores(1, 4, 3, f(2), 3, f(12), f(12), 4, 1, f(16), 16) },
 			func() { o.scores(1, 4, 3, f(3), 3, f(11), f(12), 4, 1, f(16), 16) },
 			func() { o.values(1, 4, 3, f(3), 4, f(12), f(12), f(3), 3) },

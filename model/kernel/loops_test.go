@@ -28,6 +28,133 @@ func TestPanel(t *testing.T) {
 	})
 }
 
+// TestPanel16 compares the loops on weights of 16 bits with the oracle's bits.
+func TestPanel16(t *testing.T) {
+	forEach(t, func(t *testing.T, o *ops, want oracle) {
+		r := newRand(t)
+		for range 120 {
+			rows, k, width := 1+r.IntN(30), 1+r.IntN(150), lanes*(1+r.IntN(3))
+			lda, ldc, lds := k+r.IntN(9), width+r.IntN(9), 0
+			if r.IntN(2) == 0 {
+				lds = width + r.IntN(9)
+			}
+			a := newGuarded(r, rows*lda, 1)
+			start := newGuarded(r, rows*max(lds, width), 1)
+			for _, f := range []Format{Float16, BFloat16} {
+				b := make([]uint16, f.rows(k)*width)
+				for i := range b {
+					if b[i] = roundUpper(float32(r.NormFloat64())); f == Float16 {
+						b[i] = roundHalf(float32(r.NormFloat64() * math.Exp2(float64(-r.IntN(25)))))
+					}
+				}
+				run := o.panelBF16
+				if f == Float16 {
+					run = o.panelF16
+				}
+				c := newGuarded(r, rows*ldc, 1)
+				expected := append([]float32(nil), c.floats()...)
+				want.panel16(f, rows, k, a.floats(), lda, b, width, start.floats(), lds, expected, ldc)
+				run(rows, k, a.floats(), lda, b, width, start.floats(), lds, c.floats(), ldc)
+				what := fmt.Sprintf("%v, %d rows, k %d, width %d, strides %d %d %d", f, rows, k, width, lda, lds, ldc)
+				sameBits(t, what, c.floats(), expected)
+				c.check(t, what)
+			}
+		}
+	})
+}
+
+// TestPairs compares with the oracle's bits, among them those of sums that underflow.
+func TestPairs(t *testing.T) {
+	forEach(t, func(t *testing.T, o *ops, want oracle) {
+		if o.pairs == nil {
+			t.Skip("these instructions do not multiply pairs of bfloat16")
+		}
+		r := newRand(t)
+		for round := range 120 {
+			rows, k, width := 1+r.IntN(30), 2*(1+r.IntN(80)), lanes*(1+r.IntN(3))
+			lda, ldc, lds := k+r.IntN(9), width+r.IntN(9), 0
+			if r.IntN(2) == 0 {
+				lds = width + r.IntN(9)
+			}
+			low := 0
+			if round%4 == 0 {
+				low = 70 // products at the lower end of float32
+			}
+			random := func(n int) []uint16 {
+				w := make([]uint16, n)
+				for i := range w {
+					w[i] = roundUpper(float32(r.NormFloat64() * math.Exp2(float64(-low+r.IntN(12)))))
+				}
+				return w
+			}
+			a, b := random(rows*lda), random(k*width)
+			start, c := newGuarded(r, rows*max(lds, width), math.Exp2(float64(-2*low))), newGuarded(r, rows*ldc, 1)
+			expected := append([]float32(nil), c.floats()...)
+			want.pairs(rows, k, a, lda, b, width, start.floats(), lds, expected, ldc)
+			o.pairs(rows, k, a, lda, b, width, start.floats(), lds, c.floats(), ldc)
+			what := fmt.Sprintf("%d rows, k %d, width %d, strides %d %d %d", rows, k, width, lda, lds, ldc)
+			sameBits(t, what, c.floats(), expected)
+			c.check(t, what)
+		}
+	})
+}
+
+// TestPairsIsTheSameEverywhere: as long as nothing underflows the scalar loop has the bits
+// of the instruction, since products of bfloat16 are exact in float32.
+func TestPairsIsTheSameEverywhere(t *testing.T) {
+	const rows, k, width = 3, 200, 48
+	r := newRand(t)
+	a, b := make([]uint16, rows*k), make([]uint16, k*width)
+	for _, s := range [][]uint16{a, b} {
+		for i := range s {
+			s[i] = roundUpper(float32(r.NormFloat64()))
+		}
+	}
+	bias, expected := newGuarded(r, width, 1).floats(), make([]float32, rows*width)
+	pairsScalar(rows, k, a, k, b, width, bias, 0, expected, width)
+	forEach(t, func(t *testing.T, o *ops, _ oracle) {
+		if o.pairs == nil {
+			t.Skip("these instructions do not multiply pairs of bfloat16")
+		}
+		c := make([]float32, rows*width)
+		o.pairs(rows, k, a, k, b, width, bias, 0, c, width)
+		sameBits(t, "pairs", c, expected)
+	})
+}
+
+// TestRound compares with roundUpper, which a test of its own compares with its definition.
+func TestRound(t *testing.T) {
+	forEach(t, func(t *testing.T, o *ops, _ oracle) {
+		if o.pairs == nil {
+			t.Skip("these instructions do not multiply pairs of bfloat16")
+		}
+		r := newRand(t)
+		for n := 1; n < 200; n++ {
+			src, dst := make([]float32, n), make([]uint16, n+guard)
+			for i := range src {
+				src[i] = math.Float32frombits(r.Uint32())
+				if r.IntN(3) == 0 {
+					src[i] = math.Float32frombits(r.Uint32()&0xffff0000 | 0x8000) // a tie
+				}
+				if i < len(specials) {
+					src[i] = specials[i]
+				}
+			}
+			o.round(dst[:n], src)
+			for i, v := range src {
+				if dst[i] != roundUpper(v) {
+					t.Fatalf("%g (%#08x) of %d is rounded to %#04x, want %#04x", v, math.Float32bits(v), n, dst[i], roundUpper(v))
+				}
+			}
+			for _, v := range dst[n:] {
+				if v != 0 {
+					t.Fatalf("round of %d writes past its end", n)
+				}
+			}
+		}
+	})
+}
+
 // TestScores compares with the oracle's bits; keys end where the block ends, so a read
 // past it would be seen as NaN, and scores may write whole lines only.
 func TestScores(t *testing.T) {

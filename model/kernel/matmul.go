@@ -32,6 +32,8 @@ const (
 type matmul struct {
 	team     *Team
 	dst, src []float32
+	rounded  []uint16 // src in bfloat16, if the product takes it so: rows of stride
+	stride   int
 	w        *Matrix
 	act      Activation
 	rows     int
@@ -47,6 +49,9 @@ func (t *Team) Matmul(dst, src []float32, rows int, w *Matrix, act Activation) {
 	}
 	j := &t.matmul
 	*j = matmul{team: t, dst: dst, src: src, w: w, act: act, rows: rows}
+	if w.format == BFloat16Pairs && t.ops.pairs != nil {
+		j.rounded, j.stride = t.roundRows(src, rows, w.in), BFloat16Pairs.rows(w.in)
+	}
 	want := t.Threads() * unitsPerThread
 	j.unitCols = max(1, w.panels()/want)
 	j.groups = (w.panels() + j.unitCols - 1) / j.unitCols
@@ -82,29 +87,78 @@ func (j *matmul) Unit(thread, unit int) {
 // panel computes rows of one panel's columns. Loops write whole panels, so columns that
 // are padding go through scratch.
 func (j *matmul) panel(thread, r0, rows, p int) {
-	weights, width := j.w.panel(p)
-	bias := j.w.bias[p*panelWidth:][:width]
-	in, out := j.w.in, j.w.out
-	src, dst := j.src[r0*in:], j.dst[r0*out+p*panelWidth:]
+	_, width := j.w.panel(p)
+	out := j.w.out
+	dst := j.dst[r0*out+p*panelWidth:]
 	if left := out - p*panelWidth; left < width {
 		tile := j.team.scratch[thread].tile
 		for r := 0; r < rows; r += outputRows {
 			n := min(outputRows, rows-r)
-			j.chain(n, src[r*in:], weights, width, bias, tile, width)
+			j.chain(r0+r, n, p, tile, width)
 			for i := range n {
 				copy(dst[(r+i)*out:][:left], tile[i*width:])
 			}
 		}
 		return
 	}
-	j.chain(rows, src, weights, width, bias, dst, out)
+	j.chain(r0, rows, p, dst, out)
 }
 
-// chain runs over all of k in steps, each continuing from the results of the last.
-func (j *matmul) chain(rows int, src, weights []float32, width int, bias, dst []float32, ldd int) {
-	start, lds, in := bias, 0, j.w.in
+// chain runs rows from r0 on over all of k in steps, each continuing from the results of
+// the last.
+func (j *matmul) chain(r0, rows, p int, dst []float32, ldd int) {
+	w, ops, in := j.w, j.team.ops, j.w.in
+	from, width := w.panel(p)
+	start, lds := w.bias[p*panelWidth:][:width], 0
 	for k := 0; k < in; k += stepK {
-		j.team.ops.panel(rows, min(stepK, in-k), src[k:], in, weights[k*width:], width, start, lds, dst, ldd)
+		n, at := min(stepK, in-k), from+k*width
+		switch {
+		case j.rounded != nil:
+			ops.pairs(rows, BFloat16Pairs.rows(n), j.rounded[r0*j.stride+k:], j.stride, w.packed16[at:], width, start, lds, dst, ldd)
+		case w.format == Float32:
+			ops.panel(rows, n, j.src[r0*in+k:], in, w.packed[at:], width, start, lds, dst, ldd)
+		case w.format == Float16:
+			ops.panelF16(rows, n, j.src[r0*in+k:], in, w.packed16[at:], width, start, lds, dst, ldd)
+		default:
+			ops.panelBF16(rows, n, j.src[r0*in+k:], in, w.packed16[at:], width, start, lds, dst, ldd)
+		}
 		start, lds = dst, ldd
+	}
+}
+
+// rounding is rows on their way to bfloat16; a unit is a run of rows.
+type rounding struct {
+	team     *Team
+	src      []float32
+	in       int
+	rows     int
+	unitRows int
+}
+
+// roundRows rounds src[rows][in] to bfloat16, padding an odd in with zeros. The result is
+// valid until the next call.
+func (t *Team) roundRows(src []float32, rows, in int) []uint16 {
+	if n := rows * BFloat16Pairs.rows(in); n > len(t.rounded) {
+		t.rounded = make([]uint16, n)
+	}
+	j := &t.rounding
+	*j = rounding{team: t, src: src, in: in, rows: rows, unitRows: rows}
+	units := 1
+	if rows*in >= inlineWork {
+		j.unitRows = max(1, rows/(t.Threads()*unitsPerThread))
+		units = (rows + j.unitRows - 1) / j.unitRows
+	}
+	t.Run(units, j)
+	*j = rounding{}
+	return t.rounded
+}
+
+// Unit rounds a run of rows.
+func (j *rounding) Unit(_, unit int) {
+	stride := BFloat16Pairs.rows(j.in)
+	for r := unit * j.unitRows; r < min((unit+1)*j.unitRows, j.rows); r++ {
+		row := j.team.rounded[r*stride:][:stride]
+		row[stride-1] = 0
+		j.team.ops.round(row[:j.in], j.src[r*j.in:][:j.in])
 	}
 }

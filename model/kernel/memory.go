@@ -26,12 +26,26 @@ func NewMemory(n int) (*Memory, error) {
 	return m, nil
 }
 
+// Reset makes the whole room free again, and zero. Nothing taken before may be used after.
+func (m *Memory) Reset() {
+	all := unsafe.Slice((*float32)(unsafe.Pointer(unsafe.SliceData(m.all))), len(m.all)/4)
+	clear(all[:len(all)-len(m.free)])
+	m.free = all
+}
+
 // Take returns the next n floats, aligned to 64 bytes.
 func (m *Memory) Take(n int) []float32 {
 	size := RoundTake(n)
 	s := m.free[:n:size]
 	m.free = m.free[size:]
 	return s
+}
+
+// take16 returns the next n words of 16 bits, aligned to 64 bytes. They take up the room
+// of n/2 floats.
+func (m *Memory) take16(n int) []uint16 {
+	s := m.Take((n + 1) / 2)
+	return unsafe.Slice((*uint16)(unsafe.Pointer(unsafe.SliceData(s))), n)
 }
 
 // RoundTake is the room that Take(n) uses up, in floats.

@@ -5,6 +5,8 @@ package kernel
 // scores may write up to [lanes] values a row. None of them allocates.
 type ops struct {
 	name string
+	// widens says that weights of 16 bits are widened in passing.
+	widens bool
 
 	// panel multiplies rows of a with one panel of weights over k steps:
 	//
@@ -14,6 +16,19 @@ type ops struct {
 	// itself, which continues a chain; lds 0 starts every row alike. width is 16, 32
 	// or 48.
 	panel func(rows, k int, a []float32, lda int, b []float32, width int, start []float32, lds int, c []float32, ldc int)
+
+	// panelF16 and panelBF16 are panel on weights of 16 bits: halves in the same order, and
+	// bfloat16 in pairs of k, b[(i/2*width+j)*2+i%2]. They widen them first.
+	panelF16, panelBF16 func(rows, k int, a []float32, lda int, b []uint16, width int, start []float32, lds int, c []float32, ldc int)
+
+	// pairs is panelBF16 on rows of bfloat16, k even. Of every pair the odd product is added first,
+	// then the even one: the order of VDPBF16PS, which counts denormals as zero. Products
+	// of bfloat16 are exact in float32. It is nil where it would be no faster than
+	// panelBF16.
+	pairs func(rows, k int, a []uint16, lda int, b []uint16, width int, start []float32, lds int, c []float32, ldc int)
+
+	// round rounds float32 to bfloat16, to nearest, ties to even; a NaN becomes quiet.
+	round func(dst []uint16, src []float32)
 
 	// scores computes s[r*lds+t] = scale * sum over d of q[r*ldq+d] * keys[d*ldk+t]
 	// for r < rows, t < n, d < dim ascending, starting from 0. next, as long as keys, is
@@ -31,6 +46,11 @@ type ops struct {
 	// norm computes dst = (x - mean) / sqrt(variance + eps) * gain + bias of one row.
 	norm func(dst, x, gain, bias []float32, eps float32)
 
+	// stream returns the exclusive or of the words of b, a multiple of 256 bytes.
+	stream func(b []byte) uint32
+	// peaks are loops of arithmetic alone.
+	peaks []Peak
+
 	gelu    func(x []float32)            // x[i] = x[i] * Phi(x[i]) by the tanh formula
 	geluErf func(x []float32)            // x[i] = x[i] * Phi(x[i])
 	add     func(dst, src []float32)     // dst[i] = dst[i] + src[i]
@@ -43,15 +63,12 @@ const lanes = 16
 // portable is the set of scalar loops that define what all others compute.
 func portable() *ops {
 	return &ops{
-		name:    "portable",
-		panel:   panelScalar,
-		scores:  scoresScalar,
-		softmax: softmaxScalar,
-		values:  valuesScalar,
-		norm:    normScalar,
-		gelu:    geluScalar,
-		geluErf: geluErfScalar,
-		add:     addScalar,
-		scale:   scaleScalar,
+		name:  "portable",
+		panel: panelScalar, panelF16: panelF16Scalar, panelBF16: panelBF16Scalar,
+		pairs: pairsScalar, round: roundScalar,
+		scores: scoresScalar, softmax: softmaxScalar, values: valuesScalar,
+		norm: normScalar, gelu: geluScalar, geluErf: geluErfScalar,
+		add: addScalar, scale: scaleScalar,
+		stream: streamScalar, peaks: []Peak{{Name: "portable float32", run: peakScalar, flop: 2 * scalarChains}},
 	}
 }

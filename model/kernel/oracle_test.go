@@ -34,7 +34,10 @@ type madd func(a, b, c float32) float32
 
 // oracle states every loop once more, element by element in the order that the package
 // documents, over either arithmetic.
-type oracle struct{ madd madd }
+type oracle struct {
+	madd  madd
+	flush bool // pairs counts denormals as zero
+}
 
 func (o oracle) panel(rows, k int, a []float32, lda int, b []float32, width int, start []float32, lds int, c []float32, ldc int) {
 	for r := range rows {
@@ -46,6 +49,54 @@ func (o oracle) panel(rows, k int, a []float32, lda int, b []float32, width int,
 			c[r*ldc+j] = x
 		}
 	}
+}
+
+// panel16 is panel on weights of 16 bits.
+func (o oracle) panel16(f Format, rows, k int, a []float32, lda int, b []uint16, width int, start []float32, lds int, c []float32, ldc int) {
+	o.panel(rows, k, a, lda, unpack(f, k, b, width), width, start, lds, c, ldc)
+}
+
+// unpack is the weights of a panel of 16 bits as [k][width] of float32.
+func unpack(f Format, k int, b []uint16, width int) []float32 {
+	w := make([]float32, k*width)
+	for i := range k {
+		for j := range width {
+			if f == Float16 {
+				w[i*width+j] = halfValue(b[i*width+j])
+			} else {
+				w[i*width+j] = math.Float32frombits(uint32(b[i/2*2*width+2*j+i%2]) << 16)
+			}
+		}
+	}
+	return w
+}
+
+// pairs adds the odd product of each pair first. With the fused arithmetic denormals count
+// as zero.
+func (o oracle) pairs(rows, k int, a []uint16, lda int, b []uint16, width int, start []float32, lds int, c []float32, ldc int) {
+	w := unpack(BFloat16, k, b, width)
+	madd := o.madd
+	if o.flush {
+		madd = func(a, b, c float32) float32 { return flushed(fused(flushed(a), flushed(b), flushed(c))) }
+	}
+	for r := range rows {
+		for j := range width {
+			x := start[r*lds+j]
+			for i := range k {
+				i ^= 1
+				x = madd(math.Float32frombits(uint32(a[r*lda+i])<<16), w[i*width+j], x)
+			}
+			c[r*ldc+j] = x
+		}
+	}
+}
+
+// flushed turns denormals into zero of the same sign.
+func flushed(x float32) float32 {
+	if math.Abs(float64(x)) < 0x1p-126 {
+		return float32(math.Copysign(0, float64(x)))
+	}
+	return x
 }
 
 func (o oracle) scores(rows, n, dim int, q []float32, ldq int, keys []float32, ldk int, scale float32, s []float32, lds int) {
@@ -147,9 +198,9 @@ func (o oracle) geluErf(x []float32) {
 // bits it must have.
 func forEach(t *testing.T, f func(t *testing.T, o *ops, want oracle)) {
 	for _, o := range available() {
-		want := oracle{fused}
+		want := oracle{fused, true}
 		if o.name == portable().name {
-			want = oracle{rounded}
+			want = oracle{rounded, false}
 		}
 		t.Run(o.name, func(t *testing.T) { f(t, o, want) })
 	}

@@ -13,11 +13,11 @@ func TestSameBitsUnderPreemption(t *testing.T) {
 		const rows, in, out = 23, 200, 150
 		r := newRand(t)
 		src, w := newGuarded(r, rows*in, 1).floats(), newGuarded(r, in*out, 1).floats()
-		mem, err := NewMemory(MatrixSize(in, out))
+		mem, err := NewMemory(MatrixSize(Float32, in, out))
 		if err != nil {
 			t.Fatal(err)
 		}
-		x := Pack(mem, w, nil, in, out)
+		x := Pack(mem, Float32, w, nil, in, out)
 		expected := make([]float32, rows*out)
 		want.panel(rows, in, src, in, w, out, make([]float32, out), 0, expected, out)
 		want.gelu(expected)

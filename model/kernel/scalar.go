@@ -25,6 +25,69 @@ func panelScalar(rows, k int, a []float32, lda int, b []float32, width int, star
 	}
 }
 
+// widenedK is how many k of eight columns the loops on 16 bits widen at a time.
+const widenedK = 64
+
+// panelF16Scalar is panelScalar on weights that are widened first.
+func panelF16Scalar(rows, k int, a []float32, lda int, b []uint16, width int, start []float32, lds int, c []float32, ldc int) {
+	var w [8 * widenedK]float32
+	for i := 0; i < k; i += widenedK {
+		n := min(widenedK, k-i)
+		for j := 0; j < width; j += 8 {
+			for x := range 8 * n {
+				w[x] = widenHalf(b[(i+x/8)*width+j+x%8])
+			}
+			panelScalar(rows, n, a[i:], lda, w[:], 8, start[j:], lds, c[j:], ldc)
+		}
+		start, lds = c, ldc
+	}
+}
+
+func panelBF16Scalar(rows, k int, a []float32, lda int, b []uint16, width int, start []float32, lds int, c []float32, ldc int) {
+	var w [8 * widenedK]float32
+	for i := 0; i < k; i += widenedK {
+		n := min(widenedK, k-i)
+		for j := 0; j < width; j += 8 {
+			widenPairs(&w, n, b[i*width:], width, j, 0)
+			panelScalar(rows, n, a[i:], lda, w[:], 8, start[j:], lds, c[j:], ldc)
+		}
+		start, lds = c, ldc
+	}
+}
+
+// pairsScalar turns the order within each pair around, in the weights and in the rows.
+func pairsScalar(rows, k int, a []uint16, lda int, b []uint16, width int, start []float32, lds int, c []float32, ldc int) {
+	var w [8 * widenedK]float32
+	var row [widenedK]float32
+	for i := 0; i < k; i += widenedK {
+		n := min(widenedK, k-i)
+		for j := 0; j < width; j += 8 {
+			widenPairs(&w, n, b[i*width:], width, j, 1)
+			for r := range rows {
+				for x := range n {
+					row[x] = widenUpper(a[r*lda+i+(x^1)])
+				}
+				panelScalar(1, n, row[:], n, w[:], 8, start[r*lds+j:], 0, c[r*ldc+j:], 0)
+			}
+		}
+		start, lds = c, ldc
+	}
+}
+
+// widenPairs widens n k of eight columns from j on, k^swap in place of k.
+func widenPairs(w *[8 * widenedK]float32, n int, b []uint16, width, j, swap int) {
+	for x := range 8 * n {
+		k := (x / 8) ^ swap
+		w[x] = widenUpper(b[(k/2*width+j+x%8)*2+k%2])
+	}
+}
+
+func roundScalar(dst []uint16, src []float32) {
+	for i, v := range src {
+		dst[i] = roundUpper(v)
+	}
+}
+
 func scoresScalar(rows, n, dim int, q []float32, ldq int, keys, _ []float32, ldk int, scale float32, s []float32, lds int) {
 	for r := range rows {
 		sr := s[r*lds:][:n]

@@ -10,19 +10,22 @@ import (
 //
 //   - One goroutine calls a Team's methods; it works as thread 0, the others are
 //     goroutines of the team. With one thread everything runs inline.
-//   - tickets holds limit<<32 | next: the number of units of the current run and the
-//     next one to take. A unit is taken by a successful compare-and-swap, and only then
-//     is task read: the run cannot end, nor another begin, before that unit is done.
-//   - Threads take units one by one, so a thread that is late, or not scheduled at all,
-//     delays a run by one unit at most: the others do its share.
+//   - The units of a run are dealt out in ranges, one a thread, so that neighbouring units,
+//     which read neighbouring memory, fall to the same thread. A range is end<<32 | next.
+//     Its owner takes units from the front; whoever has none left takes them from the back
+//     of another's. A unit is taken by a successful compare-and-swap, and only then are
+//     task and units read: the run cannot end, nor another begin, before that unit is done.
+//   - So a thread that is late, or not scheduled at all, delays a run by one unit at most:
+//     the others do its share.
 //   - A thread without work spins briefly, then parks. Spinning alone would starve the
-//     machine's other processes and be starved by them; parking alone costs several
+//     machine's other processes and be starved by them; parking alone costs some twenty
 //     microseconds a run.
 type Team struct {
 	ops     *ops
 	context int
-	tickets atomic.Uint64
+	ranges  []unitRange // one per thread
 	task    Task
+	units   int64         // of the current run
 	done    atomic.Int64  // units of the current run that are finished
 	waiting atomic.Bool   // the caller is parked, or about to, until the run is done
 	wake    chan struct{} // capacity 1: tells the parked caller
@@ -30,11 +33,19 @@ type Team struct {
 	closed  atomic.Bool
 	ended   sync.WaitGroup
 	scratch []*scratch // one per thread
+	rounded []uint16   // rows in bfloat16, grows to the largest product seen
 
-	matmul matmul
-	attend attend
-	store  store
-	norm   norm
+	matmul   matmul
+	rounding rounding
+	attend   attend
+	store    store
+	norm     norm
+}
+
+// unitRange is the units that a thread has before it, alone on its cache line.
+type unitRange struct {
+	word atomic.Uint64
+	_    [56]byte
 }
 
 // Task is work in units that may run in any order and at the same time. thread says
@@ -55,8 +66,8 @@ type scratch struct {
 }
 
 // spins is how long a thread looks for work before it parks, in turns of relax: some
-// 20 microseconds, longer than the gaps between the kernels of one layer.
-const spins = 250
+// 50 microseconds, several times what lies between the kernels of a layer.
+const spins = 750
 
 // NewTeam starts a team whose attention reaches up to context positions, with the best
 // instruction set of this CPU. Close ends it.
@@ -66,7 +77,7 @@ func newTeam(threads, context int, o *ops) *Team {
 	if threads < 1 || context < 1 {
 		panic(fmt.Sprintf("kernel: team of %d threads with context %d", threads, context))
 	}
-	t := &Team{ops: o, context: context, wake: make(chan struct{}, 1)}
+	t := &Team{ops: o, context: context, ranges: make([]unitRange, threads), wake: make(chan struct{}, 1)}
 	for range threads {
 		t.scratch = append(t.scratch, &scratch{
 			scores: make([]float32, tileRows*scoreStride(context)),
@@ -105,9 +116,12 @@ func (t *Team) Run(units int, task Task) {
 		}
 		return
 	}
-	t.task = task
+	t.task, t.units = task, int64(units)
 	t.done.Store(0)
-	t.tickets.Store(uint64(units) << 32)
+	n := len(t.ranges)
+	for i := range t.ranges {
+		t.ranges[i].word.Store(uint64(units*(i+1)/n)<<32 | uint64(units*i/n))
+	}
 	for _, h := range t.helpers[:min(len(t.helpers), units-1)] {
 		h.unpark()
 	}
@@ -116,23 +130,43 @@ func (t *Team) Run(units int, task Task) {
 	t.wait(int64(units))
 }
 
-// take runs one unit of the current run, if one is left.
+// take runs one unit of the current run, if one is left: the thread's own next one, or the
+// last one of another's.
 func (t *Team) take(thread int) bool {
-	for {
-		word := t.tickets.Load()
-		next, limit := word&(1<<32-1), word>>32
-		if next >= limit {
-			return false
+	for i := range t.ranges {
+		own := &t.ranges[(thread+i)%len(t.ranges)].word
+		for {
+			word := own.Load()
+			next, end := word&(1<<32-1), word>>32
+			if next >= end {
+				break
+			}
+			unit, rest := next, word+1
+			if i > 0 {
+				unit, rest = end-1, word-1<<32
+			}
+			if !own.CompareAndSwap(word, rest) {
+				continue
+			}
+			units := t.units // of this run: after the addition it may be another's
+			t.task.Unit(thread, int(unit))
+			if t.done.Add(1) == units && t.waiting.CompareAndSwap(true, false) {
+				t.wake <- struct{}{}
+			}
+			return true
 		}
-		if !t.tickets.CompareAndSwap(word, word+1) {
-			continue
-		}
-		t.task.Unit(thread, int(next))
-		if t.done.Add(1) == int64(limit) && t.waiting.CompareAndSwap(true, false) {
-			t.wake <- struct{}{}
-		}
-		return true
 	}
+	return false
+}
+
+// left says whether any unit of the current run is not taken.
+func (t *Team) left() bool {
+	for i := range t.ranges {
+		if word := t.ranges[i].word.Load(); word&(1<<32-1) < word>>32 {
+			return true
+		}
+	}
+	return false
 }
 
 // wait returns when all units of the run are done. A helper that finished the run
@@ -172,8 +206,7 @@ func (t *Team) help(thread int, h *helper) {
 // whoever starts one either sees parked, or is seen here.
 func (h *helper) park(t *Team) {
 	h.parked.Store(true)
-	word := t.tickets.Load()
-	if (word&(1<<32-1) < word>>32 || t.closed.Load()) && h.parked.CompareAndSwap(true, false) {
+	if (t.left() || t.closed.Load()) && h.parked.CompareAndSwap(true, false) {
 		return
 	}
 	<-h.wake

@@ -3,6 +3,7 @@ package kernel
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -48,6 +49,21 @@ func TestTeamRunsEveryUnitOnce(t *testing.T) {
 	}
 }
 
+// TestTeamStealsFromTheBack: the caller alone does all units, its own first and then the
+// others' from their ends.
+func TestTeamStealsFromTheBack(t *testing.T) {
+	team := newTeam(1, 1, portable())
+	defer team.Close()
+	team.ranges = make([]unitRange, 3) // two threads that never come
+	team.helpers = []*helper{{}, {}}
+	var order []int
+	team.Run(7, taskFunc(func(_, unit int) { order = append(order, unit) }))
+	team.helpers = nil
+	if want := []int{0, 1, 3, 2, 6, 5, 4}; !slices.Equal(order, want) {
+		t.Errorf("units ran in the order %v, want %v", order, want)
+	}
+}
+
 // parked waits until all helpers of an idle team are parked.
 func parked(t *Team) {
 	for _, h := range t.helpers {
@@ -76,7 +92,7 @@ func TestTeamCloseEndsGoroutines(t *testing.T) {
 func TestMatmulSameBits(t *testing.T) {
 	forEach(t, func(t *testing.T, o *ops, want oracle) {
 		r := newRand(t)
-		for range 12 {
+		for range 40 {
 			// Most of the time k is below stepK, sometimes above: the chain goes on.
 			rows, in, out := 1+r.IntN(80), 1+r.IntN(100), 1+r.IntN(400)
 			if r.IntN(4) == 0 {
@@ -84,20 +100,20 @@ func TestMatmulSameBits(t *testing.T) {
 			}
 			w, bias := newGuarded(r, in*out, 1).floats(), newGuarded(r, out, 1).floats()
 			src := newGuarded(r, rows*in, 1).floats()
-			mem, err := NewMemory(2 * MatrixSize(in, out))
-			if err != nil {
-				t.Fatal(err)
-			}
 			turned := make([]float32, in*out)
 			for i := range in {
 				for j := range out {
 					turned[j*in+i] = w[i*out+j]
 				}
 			}
-			for _, x := range []*Matrix{Pack(mem, w, bias, in, out), PackTransposed(mem, turned, bias, in, out)} {
+			f := Format(r.IntN(4))
+			mem, err := NewMemory(2 * MatrixSize(f, in, out))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, x := range []*Matrix{Pack(mem, f, w, bias, in, out), PackTransposed(mem, f, turned, bias, in, out)} {
 				act := Activation(r.IntN(3))
-				expected := make([]float32, rows*out)
-				want.panel(rows, in, src, in, w, out, bias, 0, expected, out)
+				expected := want.product(o, f, rows, src, w, bias, in, out)
 				switch act {
 				case GELUNew:
 					want.gelu(expected)
@@ -109,7 +125,7 @@ func TestMatmulSameBits(t *testing.T) {
 					dst := newGuarded(r, rows*out, 1)
 					first := r.IntN(rows)
 					team.Matmul(dst.floats()[first*out:], src[first*in:], rows-first, x, act)
-					what := fmt.Sprintf("%d rows from %d, %d x %d, %d threads", rows, first, in, out, threads)
+					what := fmt.Sprintf("%v, %d rows from %d, %d x %d, %d threads", f, rows, first, in, out, threads)
 					sameBits(t, what, dst.floats()[first*out:], expected[first*out:])
 					dst.check(t, what)
 					team.Close()
@@ -117,11 +133,49 @@ func TestMatmulSameBits(t *testing.T) {
 				column := make([]float32, in)
 				j := r.IntN(out)
 				x.Column(column, j)
-				sameBits(t, "column", column, turned[j*in:][:in])
+				sameBits(t, "column", column, asFormat(f, turned[j*in:][:in]))
 			}
 			runtime.KeepAlive(mem)
 		}
 	})
+}
+
+// product is the oracle's product of rows with weights kept in a format.
+func (o oracle) product(instructions *ops, f Format, rows int, src, w, bias []float32, in, out int) []float32 {
+	dst := make([]float32, rows*out)
+	if f != BFloat16Pairs || instructions.pairs == nil {
+		o.panel(rows, in, src, in, asFormat(f, w), out, bias, 0, dst, out)
+		return dst
+	}
+	// An odd k is made even with zeros.
+	k := (in + 1) / 2 * 2
+	a, b := make([]uint16, rows*k), make([]uint16, k*out)
+	for i := range in {
+		for r := range rows {
+			a[r*k+i] = roundUpper(src[r*in+i])
+		}
+		for j := range out {
+			b[i/2*2*out+2*j+i%2] = roundUpper(w[i*out+j])
+		}
+	}
+	o.pairs(rows, k, a, k, b, out, bias, 0, dst, out)
+	return dst
+}
+
+// asFormat is weights after they were kept in a format.
+func asFormat(f Format, w []float32) []float32 {
+	kept := make([]float32, len(w))
+	for i, v := range w {
+		switch f {
+		case Float32:
+			kept[i] = v
+		case Float16:
+			kept[i] = widenHalf(roundHalf(v))
+		default:
+			kept[i] = widenUpper(roundUpper(v))
+		}
+	}
+	return kept
 }
 
 func TestLayerNormSameBits(t *testing.T) {
@@ -160,6 +214,10 @@ func TestMemoryIsUnmapped(t *testing.T) {
 	a[2], b[499] = 1, 2
 	if cap(a) != 16 || b[0] != 0 {
 		t.Errorf("Take(3) has capacity %d, and what follows starts with %g", cap(a), b[0])
+	}
+	m.Reset()
+	if b := m.Take(600); a[2] != 0 || b[515] != 0 || &b[2] != &a[2] {
+		t.Errorf("after Reset the room is not the same, or not zero: %g, %g", a[2], b[515])
 	}
 	dropped := make(chan struct{})
 	runtime.AddCleanup(m, func(struct{}) { close(dropped) }, struct{}{})

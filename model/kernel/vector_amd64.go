@@ -4,140 +4,320 @@
 
 package kernel
 
-// panel1x16AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j] for 1 rows and 16 columns.
+// panel1x16AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], for 1 rows and 16 columns.
 //
 //go:noescape
 func panel1x16AVX512(k int, a *float32, lda int, b *float32, ldb int, start *float32, lds int, c *float32, ldc int)
 
-// panel1x32AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j] for 1 rows and 32 columns.
+// panel1x32AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], for 1 rows and 32 columns.
 //
 //go:noescape
 func panel1x32AVX512(k int, a *float32, lda int, b *float32, ldb int, start *float32, lds int, c *float32, ldc int)
 
-// panel1x48AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j] for 1 rows and 48 columns.
+// panel1x48AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], for 1 rows and 48 columns.
 //
 //go:noescape
 func panel1x48AVX512(k int, a *float32, lda int, b *float32, ldb int, start *float32, lds int, c *float32, ldc int)
 
-// panel2x16AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j] for 2 rows and 16 columns.
+// panel2x16AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], for 2 rows and 16 columns.
 //
 //go:noescape
 func panel2x16AVX512(k int, a *float32, lda int, b *float32, ldb int, start *float32, lds int, c *float32, ldc int)
 
-// panel2x32AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j] for 2 rows and 32 columns.
+// panel2x32AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], for 2 rows and 32 columns.
 //
 //go:noescape
 func panel2x32AVX512(k int, a *float32, lda int, b *float32, ldb int, start *float32, lds int, c *float32, ldc int)
 
-// panel2x48AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j] for 2 rows and 48 columns.
+// panel2x48AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], for 2 rows and 48 columns.
 //
 //go:noescape
 func panel2x48AVX512(k int, a *float32, lda int, b *float32, ldb int, start *float32, lds int, c *float32, ldc int)
 
-// panel3x16AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j] for 3 rows and 16 columns.
+// panel3x16AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], for 3 rows and 16 columns.
 //
 //go:noescape
 func panel3x16AVX512(k int, a *float32, lda int, b *float32, ldb int, start *float32, lds int, c *float32, ldc int)
 
-// panel3x32AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j] for 3 rows and 32 columns.
+// panel3x32AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], for 3 rows and 32 columns.
 //
 //go:noescape
 func panel3x32AVX512(k int, a *float32, lda int, b *float32, ldb int, start *float32, lds int, c *float32, ldc int)
 
-// panel3x48AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j] for 3 rows and 48 columns.
+// panel3x48AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], for 3 rows and 48 columns.
 //
 //go:noescape
 func panel3x48AVX512(k int, a *float32, lda int, b *float32, ldb int, start *float32, lds int, c *float32, ldc int)
 
-// panel4x16AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j] for 4 rows and 16 columns.
+// panel4x16AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], for 4 rows and 16 columns.
 //
 //go:noescape
 func panel4x16AVX512(k int, a *float32, lda int, b *float32, ldb int, start *float32, lds int, c *float32, ldc int)
 
-// panel4x32AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j] for 4 rows and 32 columns.
+// panel4x32AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], for 4 rows and 32 columns.
 //
 //go:noescape
 func panel4x32AVX512(k int, a *float32, lda int, b *float32, ldb int, start *float32, lds int, c *float32, ldc int)
 
-// panel4x48AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j] for 4 rows and 48 columns.
+// panel4x48AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], for 4 rows and 48 columns.
 //
 //go:noescape
 func panel4x48AVX512(k int, a *float32, lda int, b *float32, ldb int, start *float32, lds int, c *float32, ldc int)
 
-// panel5x16AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j] for 5 rows and 16 columns.
+// panel5x16AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], for 5 rows and 16 columns.
 //
 //go:noescape
 func panel5x16AVX512(k int, a *float32, lda int, b *float32, ldb int, start *float32, lds int, c *float32, ldc int)
 
-// panel5x32AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j] for 5 rows and 32 columns.
+// panel5x32AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], for 5 rows and 32 columns.
 //
 //go:noescape
 func panel5x32AVX512(k int, a *float32, lda int, b *float32, ldb int, start *float32, lds int, c *float32, ldc int)
 
-// panel5x48AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j] for 5 rows and 48 columns.
+// panel5x48AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], for 5 rows and 48 columns.
 //
 //go:noescape
 func panel5x48AVX512(k int, a *float32, lda int, b *float32, ldb int, start *float32, lds int, c *float32, ldc int)
 
-// panel6x16AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j] for 6 rows and 16 columns.
+// panel6x16AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], for 6 rows and 16 columns.
 //
 //go:noescape
 func panel6x16AVX512(k int, a *float32, lda int, b *float32, ldb int, start *float32, lds int, c *float32, ldc int)
 
-// panel6x32AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j] for 6 rows and 32 columns.
+// panel6x32AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], for 6 rows and 32 columns.
 //
 //go:noescape
 func panel6x32AVX512(k int, a *float32, lda int, b *float32, ldb int, start *float32, lds int, c *float32, ldc int)
 
-// panel6x48AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j] for 6 rows and 48 columns.
+// panel6x48AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], for 6 rows and 48 columns.
 //
 //go:noescape
 func panel6x48AVX512(k int, a *float32, lda int, b *float32, ldb int, start *float32, lds int, c *float32, ldc int)
 
-// panel7x16AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j] for 7 rows and 16 columns.
+// panel7x16AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], for 7 rows and 16 columns.
 //
 //go:noescape
 func panel7x16AVX512(k int, a *float32, lda int, b *float32, ldb int, start *float32, lds int, c *float32, ldc int)
 
-// panel7x32AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j] for 7 rows and 32 columns.
+// panel7x32AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], for 7 rows and 32 columns.
 //
 //go:noescape
 func panel7x32AVX512(k int, a *float32, lda int, b *float32, ldb int, start *float32, lds int, c *float32, ldc int)
 
-// panel7x48AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j] for 7 rows and 48 columns.
+// panel7x48AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], for 7 rows and 48 columns.
 //
 //go:noescape
 func panel7x48AVX512(k int, a *float32, lda int, b *float32, ldb int, start *float32, lds int, c *float32, ldc int)
 
-// panel8x16AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j] for 8 rows and 16 columns.
+// panel8x16AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], for 8 rows and 16 columns.
 //
 //go:noescape
 func panel8x16AVX512(k int, a *float32, lda int, b *float32, ldb int, start *float32, lds int, c *float32, ldc int)
 
-// panel8x32AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j] for 8 rows and 32 columns.
+// panel8x32AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], for 8 rows and 32 columns.
 //
 //go:noescape
 func panel8x32AVX512(k int, a *float32, lda int, b *float32, ldb int, start *float32, lds int, c *float32, ldc int)
 
-// panel8x48AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j] for 8 rows and 48 columns.
+// panel8x48AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], for 8 rows and 48 columns.
 //
 //go:noescape
 func panel8x48AVX512(k int, a *float32, lda int, b *float32, ldb int, start *float32, lds int, c *float32, ldc int)
 
-// panel9x16AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j] for 9 rows and 16 columns.
+// panel9x16AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], for 9 rows and 16 columns.
 //
 //go:noescape
 func panel9x16AVX512(k int, a *float32, lda int, b *float32, ldb int, start *float32, lds int, c *float32, ldc int)
 
-// panel9x32AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j] for 9 rows and 32 columns.
+// panel9x32AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], for 9 rows and 32 columns.
 //
 //go:noescape
 func panel9x32AVX512(k int, a *float32, lda int, b *float32, ldb int, start *float32, lds int, c *float32, ldc int)
 
-// panel9x48AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j] for 9 rows and 48 columns.
+// panel9x48AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], for 9 rows and 48 columns.
 //
 //go:noescape
 func panel9x48AVX512(k int, a *float32, lda int, b *float32, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// panelF161x16AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], a half, widened, for 1 rows and 16 columns.
+//
+//go:noescape
+func panelF161x16AVX512(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// panelF161x48AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], a half, widened, for 1 rows and 48 columns.
+//
+//go:noescape
+func panelF161x48AVX512(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// panelF162x16AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], a half, widened, for 2 rows and 16 columns.
+//
+//go:noescape
+func panelF162x16AVX512(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// panelF162x48AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], a half, widened, for 2 rows and 48 columns.
+//
+//go:noescape
+func panelF162x48AVX512(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// panelF163x16AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], a half, widened, for 3 rows and 16 columns.
+//
+//go:noescape
+func panelF163x16AVX512(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// panelF163x48AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], a half, widened, for 3 rows and 48 columns.
+//
+//go:noescape
+func panelF163x48AVX512(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// panelF164x16AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], a half, widened, for 4 rows and 16 columns.
+//
+//go:noescape
+func panelF164x16AVX512(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// panelF164x48AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], a half, widened, for 4 rows and 48 columns.
+//
+//go:noescape
+func panelF164x48AVX512(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// panelF165x16AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], a half, widened, for 5 rows and 16 columns.
+//
+//go:noescape
+func panelF165x16AVX512(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// panelF165x48AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], a half, widened, for 5 rows and 48 columns.
+//
+//go:noescape
+func panelF165x48AVX512(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// panelF166x16AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], a half, widened, for 6 rows and 16 columns.
+//
+//go:noescape
+func panelF166x16AVX512(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// panelF166x48AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], a half, widened, for 6 rows and 48 columns.
+//
+//go:noescape
+func panelF166x48AVX512(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// panelF167x16AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], a half, widened, for 7 rows and 16 columns.
+//
+//go:noescape
+func panelF167x16AVX512(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// panelF167x48AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], a half, widened, for 7 rows and 48 columns.
+//
+//go:noescape
+func panelF167x48AVX512(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// panelF168x16AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], a half, widened, for 8 rows and 16 columns.
+//
+//go:noescape
+func panelF168x16AVX512(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// panelF168x48AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], a half, widened, for 8 rows and 48 columns.
+//
+//go:noescape
+func panelF168x48AVX512(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// panelF169x16AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], a half, widened, for 9 rows and 16 columns.
+//
+//go:noescape
+func panelF169x16AVX512(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// panelF169x48AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], a half, widened, for 9 rows and 48 columns.
+//
+//go:noescape
+func panelF169x48AVX512(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// panelBF161x16AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[(i/2*ldb+j)*2+i%2], a bfloat16, widened, for 1 rows and 16 columns.
+//
+//go:noescape
+func panelBF161x16AVX512(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// panelBF161x48AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[(i/2*ldb+j)*2+i%2], a bfloat16, widened, for 1 rows and 48 columns.
+//
+//go:noescape
+func panelBF161x48AVX512(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// panelBF162x16AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[(i/2*ldb+j)*2+i%2], a bfloat16, widened, for 2 rows and 16 columns.
+//
+//go:noescape
+func panelBF162x16AVX512(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// panelBF162x48AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[(i/2*ldb+j)*2+i%2], a bfloat16, widened, for 2 rows and 48 columns.
+//
+//go:noescape
+func panelBF162x48AVX512(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// panelBF163x16AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[(i/2*ldb+j)*2+i%2], a bfloat16, widened, for 3 rows and 16 columns.
+//
+//go:noescape
+func panelBF163x16AVX512(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// panelBF163x48AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[(i/2*ldb+j)*2+i%2], a bfloat16, widened, for 3 rows and 48 columns.
+//
+//go:noescape
+func panelBF163x48AVX512(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// panelBF164x16AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[(i/2*ldb+j)*2+i%2], a bfloat16, widened, for 4 rows and 16 columns.
+//
+//go:noescape
+func panelBF164x16AVX512(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// panelBF164x48AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[(i/2*ldb+j)*2+i%2], a bfloat16, widened, for 4 rows and 48 columns.
+//
+//go:noescape
+func panelBF164x48AVX512(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// panelBF165x16AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[(i/2*ldb+j)*2+i%2], a bfloat16, widened, for 5 rows and 16 columns.
+//
+//go:noescape
+func panelBF165x16AVX512(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// panelBF165x48AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[(i/2*ldb+j)*2+i%2], a bfloat16, widened, for 5 rows and 48 columns.
+//
+//go:noescape
+func panelBF165x48AVX512(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// panelBF166x16AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[(i/2*ldb+j)*2+i%2], a bfloat16, widened, for 6 rows and 16 columns.
+//
+//go:noescape
+func panelBF166x16AVX512(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// panelBF166x48AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[(i/2*ldb+j)*2+i%2], a bfloat16, widened, for 6 rows and 48 columns.
+//
+//go:noescape
+func panelBF166x48AVX512(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// panelBF167x16AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[(i/2*ldb+j)*2+i%2], a bfloat16, widened, for 7 rows and 16 columns.
+//
+//go:noescape
+func panelBF167x16AVX512(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// panelBF167x48AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[(i/2*ldb+j)*2+i%2], a bfloat16, widened, for 7 rows and 48 columns.
+//
+//go:noescape
+func panelBF167x48AVX512(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// panelBF168x16AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[(i/2*ldb+j)*2+i%2], a bfloat16, widened, for 8 rows and 16 columns.
+//
+//go:noescape
+func panelBF168x16AVX512(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// panelBF168x48AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[(i/2*ldb+j)*2+i%2], a bfloat16, widened, for 8 rows and 48 columns.
+//
+//go:noescape
+func panelBF168x48AVX512(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// panelBF169x16AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[(i/2*ldb+j)*2+i%2], a bfloat16, widened, for 9 rows and 16 columns.
+//
+//go:noescape
+func panelBF169x16AVX512(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// panelBF169x48AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[(i/2*ldb+j)*2+i%2], a bfloat16, widened, for 9 rows and 48 columns.
+//
+//go:noescape
+func panelBF169x48AVX512(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
 
 // scores1AVX512 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[i*ldk+t] for 1 rows and t < n <= 16, and writes 16. It prefetches next, of the same shape as keys.
 //
@@ -259,45 +439,140 @@ func addAVX512(n int, dst *float32, src *float32)
 //go:noescape
 func scaleAVX512(n int, x *float32, f float32)
 
-// panel1x16AVX2 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j] for 1 rows and 16 columns.
+// peakAVX512 does n passes of 12 multiply-adds of a register.
+//
+//go:noescape
+func peakAVX512(n int)
+
+// peakPairsAVX512 does n passes of 12 multiply-adds of a register.
+//
+//go:noescape
+func peakPairsAVX512(n int)
+
+// streamAVX512 returns the exclusive or of all words of n*256 bytes at p.
+//
+//go:noescape
+func streamAVX512(n int, p *byte) float32
+
+// panel1x16AVX2 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], for 1 rows and 16 columns.
 //
 //go:noescape
 func panel1x16AVX2(k int, a *float32, lda int, b *float32, ldb int, start *float32, lds int, c *float32, ldc int)
 
-// panel2x16AVX2 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j] for 2 rows and 16 columns.
+// panel2x16AVX2 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], for 2 rows and 16 columns.
 //
 //go:noescape
 func panel2x16AVX2(k int, a *float32, lda int, b *float32, ldb int, start *float32, lds int, c *float32, ldc int)
 
-// panel3x16AVX2 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j] for 3 rows and 16 columns.
+// panel3x16AVX2 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], for 3 rows and 16 columns.
 //
 //go:noescape
 func panel3x16AVX2(k int, a *float32, lda int, b *float32, ldb int, start *float32, lds int, c *float32, ldc int)
 
-// panel4x16AVX2 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j] for 4 rows and 16 columns.
+// panel4x16AVX2 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], for 4 rows and 16 columns.
 //
 //go:noescape
 func panel4x16AVX2(k int, a *float32, lda int, b *float32, ldb int, start *float32, lds int, c *float32, ldc int)
 
-// panel5x16AVX2 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j] for 5 rows and 16 columns.
+// panel5x16AVX2 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], for 5 rows and 16 columns.
 //
 //go:noescape
 func panel5x16AVX2(k int, a *float32, lda int, b *float32, ldb int, start *float32, lds int, c *float32, ldc int)
 
-// panel6x16AVX2 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j] for 6 rows and 16 columns.
+// panel6x16AVX2 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], for 6 rows and 16 columns.
 //
 //go:noescape
 func panel6x16AVX2(k int, a *float32, lda int, b *float32, ldb int, start *float32, lds int, c *float32, ldc int)
 
-// panel1x48AVX2 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j] for 1 rows and 48 columns.
+// panel1x48AVX2 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], for 1 rows and 48 columns.
 //
 //go:noescape
 func panel1x48AVX2(k int, a *float32, lda int, b *float32, ldb int, start *float32, lds int, c *float32, ldc int)
 
-// panel2x48AVX2 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j] for 2 rows and 48 columns.
+// panel2x48AVX2 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], for 2 rows and 48 columns.
 //
 //go:noescape
 func panel2x48AVX2(k int, a *float32, lda int, b *float32, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// panelF161x16AVX2 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], a half, widened, for 1 rows and 16 columns.
+//
+//go:noescape
+func panelF161x16AVX2(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// panelF162x16AVX2 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], a half, widened, for 2 rows and 16 columns.
+//
+//go:noescape
+func panelF162x16AVX2(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// panelF163x16AVX2 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], a half, widened, for 3 rows and 16 columns.
+//
+//go:noescape
+func panelF163x16AVX2(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// panelF164x16AVX2 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], a half, widened, for 4 rows and 16 columns.
+//
+//go:noescape
+func panelF164x16AVX2(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// panelF165x16AVX2 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], a half, widened, for 5 rows and 16 columns.
+//
+//go:noescape
+func panelF165x16AVX2(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// panelF166x16AVX2 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], a half, widened, for 6 rows and 16 columns.
+//
+//go:noescape
+func panelF166x16AVX2(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// panelF161x48AVX2 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], a half, widened, for 1 rows and 48 columns.
+//
+//go:noescape
+func panelF161x48AVX2(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// panelF162x48AVX2 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[i*ldb+j], a half, widened, for 2 rows and 48 columns.
+//
+//go:noescape
+func panelF162x48AVX2(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// panelBF161x16AVX2 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[(i/2*ldb+j)*2+i%2], a bfloat16, widened, for 1 rows and 16 columns.
+//
+//go:noescape
+func panelBF161x16AVX2(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// panelBF162x16AVX2 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[(i/2*ldb+j)*2+i%2], a bfloat16, widened, for 2 rows and 16 columns.
+//
+//go:noescape
+func panelBF162x16AVX2(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// panelBF163x16AVX2 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[(i/2*ldb+j)*2+i%2], a bfloat16, widened, for 3 rows and 16 columns.
+//
+//go:noescape
+func panelBF163x16AVX2(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// panelBF164x16AVX2 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[(i/2*ldb+j)*2+i%2], a bfloat16, widened, for 4 rows and 16 columns.
+//
+//go:noescape
+func panelBF164x16AVX2(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// panelBF165x16AVX2 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[(i/2*ldb+j)*2+i%2], a bfloat16, widened, for 5 rows and 16 columns.
+//
+//go:noescape
+func panelBF165x16AVX2(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// panelBF166x16AVX2 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[(i/2*ldb+j)*2+i%2], a bfloat16, widened, for 6 rows and 16 columns.
+//
+//go:noescape
+func panelBF166x16AVX2(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// panelBF161x48AVX2 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[(i/2*ldb+j)*2+i%2], a bfloat16, widened, for 1 rows and 48 columns.
+//
+//go:noescape
+func panelBF161x48AVX2(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// panelBF162x48AVX2 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[(i/2*ldb+j)*2+i%2], a bfloat16, widened, for 2 rows and 48 columns.
+//
+//go:noescape
+func panelBF162x48AVX2(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
 
 // scores1AVX2 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[i*ldk+t] for 1 rows and t < n <= 16, and writes 16. It prefetches next, of the same shape as keys.
 //
@@ -418,6 +693,111 @@ func addAVX2(n int, dst *float32, src *float32)
 //
 //go:noescape
 func scaleAVX2(n int, x *float32, f float32)
+
+// peakAVX2 does n passes of 12 multiply-adds of a register.
+//
+//go:noescape
+func peakAVX2(n int)
+
+// streamAVX2 returns the exclusive or of all words of n*256 bytes at p.
+//
+//go:noescape
+func streamAVX2(n int, p *byte) float32
+
+// pairs1x16AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[(i/2*ldb+j)*2+i%2], k even, odd i before even of each pair, for 1 rows and 16 columns.
+//
+//go:noescape
+func pairs1x16AVX512(k int, a *uint16, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// pairs1x48AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[(i/2*ldb+j)*2+i%2], k even, odd i before even of each pair, for 1 rows and 48 columns.
+//
+//go:noescape
+func pairs1x48AVX512(k int, a *uint16, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// pairs2x16AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[(i/2*ldb+j)*2+i%2], k even, odd i before even of each pair, for 2 rows and 16 columns.
+//
+//go:noescape
+func pairs2x16AVX512(k int, a *uint16, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// pairs2x48AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[(i/2*ldb+j)*2+i%2], k even, odd i before even of each pair, for 2 rows and 48 columns.
+//
+//go:noescape
+func pairs2x48AVX512(k int, a *uint16, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// pairs3x16AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[(i/2*ldb+j)*2+i%2], k even, odd i before even of each pair, for 3 rows and 16 columns.
+//
+//go:noescape
+func pairs3x16AVX512(k int, a *uint16, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// pairs3x48AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[(i/2*ldb+j)*2+i%2], k even, odd i before even of each pair, for 3 rows and 48 columns.
+//
+//go:noescape
+func pairs3x48AVX512(k int, a *uint16, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// pairs4x16AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[(i/2*ldb+j)*2+i%2], k even, odd i before even of each pair, for 4 rows and 16 columns.
+//
+//go:noescape
+func pairs4x16AVX512(k int, a *uint16, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// pairs4x48AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[(i/2*ldb+j)*2+i%2], k even, odd i before even of each pair, for 4 rows and 48 columns.
+//
+//go:noescape
+func pairs4x48AVX512(k int, a *uint16, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// pairs5x16AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[(i/2*ldb+j)*2+i%2], k even, odd i before even of each pair, for 5 rows and 16 columns.
+//
+//go:noescape
+func pairs5x16AVX512(k int, a *uint16, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// pairs5x48AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[(i/2*ldb+j)*2+i%2], k even, odd i before even of each pair, for 5 rows and 48 columns.
+//
+//go:noescape
+func pairs5x48AVX512(k int, a *uint16, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// pairs6x16AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[(i/2*ldb+j)*2+i%2], k even, odd i before even of each pair, for 6 rows and 16 columns.
+//
+//go:noescape
+func pairs6x16AVX512(k int, a *uint16, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// pairs6x48AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[(i/2*ldb+j)*2+i%2], k even, odd i before even of each pair, for 6 rows and 48 columns.
+//
+//go:noescape
+func pairs6x48AVX512(k int, a *uint16, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// pairs7x16AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[(i/2*ldb+j)*2+i%2], k even, odd i before even of each pair, for 7 rows and 16 columns.
+//
+//go:noescape
+func pairs7x16AVX512(k int, a *uint16, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// pairs7x48AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[(i/2*ldb+j)*2+i%2], k even, odd i before even of each pair, for 7 rows and 48 columns.
+//
+//go:noescape
+func pairs7x48AVX512(k int, a *uint16, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// pairs8x16AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[(i/2*ldb+j)*2+i%2], k even, odd i before even of each pair, for 8 rows and 16 columns.
+//
+//go:noescape
+func pairs8x16AVX512(k int, a *uint16, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// pairs8x48AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[(i/2*ldb+j)*2+i%2], k even, odd i before even of each pair, for 8 rows and 48 columns.
+//
+//go:noescape
+func pairs8x48AVX512(k int, a *uint16, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// pairs9x16AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[(i/2*ldb+j)*2+i%2], k even, odd i before even of each pair, for 9 rows and 16 columns.
+//
+//go:noescape
+func pairs9x16AVX512(k int, a *uint16, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// pairs9x48AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[(i/2*ldb+j)*2+i%2], k even, odd i before even of each pair, for 9 rows and 48 columns.
+//
+//go:noescape
+func pairs9x48AVX512(k int, a *uint16, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// roundAVX512 computes dst[i] = src[i] rounded to bfloat16 over n floats.
+//
+//go:noescape
+func roundAVX512(n int, dst *uint16, src *float32)
 
 // relax pauses for a moment inside a spin.
 func relax()

@@ -1,7 +1,12 @@
 // Package sample turns a row of logits into a token.
 //
-// The choice is a pure function of the parameters, the logits and the number of tokens
-// generated so far: neither the batch a sequence runs in nor an interruption changes it.
+// The choice is a pure function of the parameters, the logits and the sequence so far:
+// neither the batch a sequence runs in nor an interruption changes it.
+//
+// The parameters apply in vLLM's order: allowed tokens, bad words, logit bias, the
+// penalties for repetition, frequency and presence, then, where the temperature is not 0,
+// temperature, min-p, top-k, top-p, and the draw. Whoever masks tokens for reasons of
+// their own (min_tokens) does so in the logits before, as vLLM does.
 package sample
 
 import (
@@ -20,7 +25,9 @@ const None int32 = -1
 //   - Tokens are ranked by logit, then by lower id: a strict order, so results never
 //     depend on how the selection happens to shuffle pool.
 type Sampler struct {
+	editor      *editor // nil: the logits are used as they are
 	temperature float64
+	minP        float64
 	topK        int // 0: all
 	topP        float64
 	seed        int64
@@ -34,7 +41,9 @@ func New(p Params) *Sampler {
 	if err := p.Validate(); err != nil {
 		panic("sample: " + err.Error())
 	}
-	s := &Sampler{temperature: p.Temperature, topK: max(p.TopK, 0), topP: p.TopP}
+	s := &Sampler{
+		editor: newEditor(&p), temperature: p.Temperature, minP: p.MinP, topK: max(p.TopK, 0), topP: p.TopP,
+	}
 	if p.Seed != nil {
 		s.seed = *p.Seed
 	} else if p.Temperature > 0 {
@@ -43,9 +52,13 @@ func New(p Params) *Sampler {
 	return s
 }
 
-// Sample chooses from logits [vocab] the token number index (from 0) of a sequence.
-// NaN and -Inf are never chosen; a row of nothing else gives None. logits is only read.
-func (s *Sampler) Sample(logits []float32, index int) int32 {
+// Sample chooses from logits [vocab] the token that follows output, which follows prompt.
+// NaN and -Inf are never chosen; a row of nothing else gives None. All is only read. The
+// randomness depends on the seed and the length of output alone.
+func (s *Sampler) Sample(logits []float32, prompt, output []int32) int32 {
+	if s.editor != nil {
+		logits = s.editor.edit(logits, prompt, output)
+	}
 	best := argmax(logits)
 	if s.temperature == 0 || best == None || math.IsInf(float64(logits[best]), 1) {
 		return best
@@ -53,10 +66,11 @@ func (s *Sampler) Sample(logits []float32, index int) int32 {
 	// The order of the steps is part of what the parameters mean: top-p counts the
 	// share of what top-k left, at the given temperature (as in vLLM and Hugging Face).
 	s.collect(logits)
+	s.keepMinP(logits[best])
 	s.keepTopK()
 	total := s.weigh(logits[best])
 	total = s.keepTopP(total)
-	return s.draw(uniform(s.seed, index) * total)
+	return s.draw(uniform(s.seed, len(output)) * total)
 }
 
 // argmax is the lowest id of the highest logit. NaN loses every comparison.
@@ -81,6 +95,20 @@ func (s *Sampler) collect(logits []float32) {
 			s.pool = append(s.pool, candidate{id: int32(id), logit: l})
 		}
 	}
+}
+
+// keepMinP drops what is less than minP times as likely as the best, in place.
+func (s *Sampler) keepMinP(top float32) {
+	if s.minP == 0 {
+		return
+	}
+	kept := s.pool[:0]
+	for _, c := range s.pool {
+		if math.Exp((float64(c.logit)-float64(top))/s.temperature) >= s.minP {
+			kept = append(kept, c)
+		}
+	}
+	s.pool = kept
 }
 
 func (s *Sampler) keepTopK() {

@@ -14,6 +14,9 @@ import (
 
 func seeded(n int64) *int64 { return &n }
 
+// steps is an output of any length, where only the length counts.
+var steps = make([]int32, 40_000)
+
 // exact is the distribution that Params asks for, computed by sorting and summing; it
 // shares nothing with the sampler but the definitions.
 func exact(p Params, logits []float32) []float64 {
@@ -24,6 +27,9 @@ func exact(p Params, logits []float32) []float64 {
 		}
 	}
 	slices.SortStableFunc(ids, func(a, b int) int { return cmp.Compare(logits[b], logits[a]) })
+	ids = slices.DeleteFunc(ids, func(id int) bool {
+		return math.Exp(float64(logits[id])/p.Temperature) < p.MinP*math.Exp(float64(logits[ids[0]])/p.Temperature)
+	})
 	if p.TopK > 0 && p.TopK < len(ids) {
 		ids = ids[:p.TopK]
 	}
@@ -114,6 +120,10 @@ func TestSampleFollowsTheDistribution(t *testing.T) {
 		{Temperature: 1.5, TopP: 0.5},
 		{Temperature: 1, TopP: 1e-9},
 		{Temperature: 1.2, TopP: 0.7, TopK: 7},
+		{Temperature: 1, TopP: 1, MinP: 0.05},
+		{Temperature: 1.7, TopP: 1, MinP: 0.1},
+		{Temperature: 1, TopP: 1, MinP: 1},
+		{Temperature: 1.5, TopP: 0.9, TopK: 6, MinP: 0.02},
 	}
 	draws := 40_000
 	if testing.Short() {
@@ -123,16 +133,16 @@ func TestSampleFollowsTheDistribution(t *testing.T) {
 		prob := exact(p, logits)
 		// The two ways in which randomness is used: along one sequence, and across
 		// requests that are seeded one after the other.
-		t.Run(fmt.Sprintf("T=%v,k=%d,p=%v", p.Temperature, p.TopK, p.TopP), func(t *testing.T) {
+		t.Run(fmt.Sprintf("T=%v,k=%d,p=%v,min=%v", p.Temperature, p.TopK, p.TopP, p.MinP), func(t *testing.T) {
 			along, across := make([]int, len(logits)), make([]int, len(logits))
 			p.Seed = seeded(11)
 			s := New(p)
 			for i := range draws {
-				along[s.Sample(logits, i)]++
+				along[s.Sample(logits, nil, steps[:i])]++
 			}
 			for i := range draws {
 				p.Seed = seeded(int64(i))
-				across[New(p).Sample(logits, 0)]++
+				across[New(p).Sample(logits, nil, nil)]++
 			}
 			for name, counts := range map[string][]int{"along": along, "across": across} {
 				if got := pValue(t, counts, prob); got < 1e-3 {
@@ -192,12 +202,12 @@ func TestSampleDependsOnSeedAndIndexAlone(t *testing.T) {
 	want := make([]int32, len(rows))
 	for i := range rows {
 		rows[i] = randomLogits(r, 100)
-		want[i] = New(p).Sample(rows[i], i)
+		want[i] = New(p).Sample(rows[i], nil, steps[:i])
 	}
 	s := New(p)
 	for _, i := range r.Perm(len(rows)) {
 		before := slices.Clone(rows[i])
-		if got := s.Sample(rows[i], i); got != want[i] {
+		if got := s.Sample(rows[i], nil, steps[:i]); got != want[i] {
 			t.Errorf("token %d is %d, alone it is %d", i, got, want[i])
 		}
 		if !slices.Equal(before, rows[i]) {
@@ -225,7 +235,7 @@ func TestGreedy(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			if got := New(Params{TopP: 1}).Sample(c.logits, 0); got != c.want {
+			if got := New(Params{TopP: 1}).Sample(c.logits, nil, nil); got != c.want {
 				t.Errorf("got %d, want %d", got, c.want)
 			}
 		})
@@ -253,7 +263,7 @@ func TestSampleSurvivesBadLogits(t *testing.T) {
 		} {
 			for seed := range int64(50) {
 				p.Seed = &seed
-				if got := New(p).Sample(c.logits, 0); !slices.Contains(c.want, got) {
+				if got := New(p).Sample(c.logits, nil, nil); !slices.Contains(c.want, got) {
 					t.Fatalf("%v with %+v: got %d, want one of %v", c.logits, p, got, c.want)
 				}
 			}
@@ -264,7 +274,7 @@ func TestSampleSurvivesBadLogits(t *testing.T) {
 func TestTopKTieKeepsLowestIDs(t *testing.T) {
 	logits := []float32{1, 7, 7, 7, 7}
 	for seed := range int64(200) {
-		got := New(Params{Temperature: 1, TopK: 2, TopP: 1, Seed: &seed}).Sample(logits, 0)
+		got := New(Params{Temperature: 1, TopK: 2, TopP: 1, Seed: &seed}).Sample(logits, nil, nil)
 		if got != 1 && got != 2 {
 			t.Fatalf("seed %d: got %d, want 1 or 2", seed, got)
 		}
@@ -274,7 +284,7 @@ func TestTopKTieKeepsLowestIDs(t *testing.T) {
 // "The fewest that hold at least this share": exactly the share is enough.
 func TestTopPKeepsNoMoreThanNeeded(t *testing.T) {
 	for seed := range int64(200) {
-		got := New(Params{Temperature: 1, TopP: 0.5, Seed: &seed}).Sample([]float32{2, 2, 2, 2}, 0)
+		got := New(Params{Temperature: 1, TopP: 0.5, Seed: &seed}).Sample([]float32{2, 2, 2, 2}, nil, nil)
 		if got != 0 && got != 1 {
 			t.Fatalf("seed %d: got %d, want 0 or 1", seed, got)
 		}
@@ -282,16 +292,22 @@ func TestTopPKeepsNoMoreThanNeeded(t *testing.T) {
 }
 
 func TestSampleDoesNotAllocate(t *testing.T) {
-	logits := randomLogits(rand.New(rand.NewPCG(5, 6)), 1000)
+	r := rand.New(rand.NewPCG(5, 6))
+	logits, prompt, output := randomLogits(r, 1000), randomTokens(r, 300, 1000), randomTokens(r, 300, 1000)
 	for _, p := range []Params{
 		{TopP: 1},
 		{Temperature: 1, TopP: 1, Seed: seeded(1)},
 		{Temperature: 1, TopP: 0.9, Seed: seeded(1)},
 		{Temperature: 1, TopK: 50, TopP: 0.9, Seed: seeded(1)},
+		{TopP: 1, RepetitionPenalty: 1.2, FrequencyPenalty: 1, PresencePenalty: -1},
+		{
+			Temperature: 1, MinP: 0.01, TopP: 0.9, Seed: seeded(1), RepetitionPenalty: 1.2, Allowed: prompt,
+			LogitBias: map[int32]float32{1: 2, 7: -100}, BadWords: [][]int32{{1}, {2, 3, 4}},
+		},
 	} {
 		s, i := New(p), 0
-		s.Sample(logits, 0)
-		if got := testing.AllocsPerRun(100, func() { i++; s.Sample(logits, i) }); got != 0 {
+		s.Sample(logits, nil, nil)
+		if got := testing.AllocsPerRun(100, func() { i++; s.Sample(logits, prompt, output[:i]) }); got != 0 {
 			t.Errorf("%+v: %v allocations a token", p, got)
 		}
 	}
@@ -312,6 +328,22 @@ func TestValidateNamesTheField(t *testing.T) {
 		{Params{TopP: 1.1}, "top_p"},
 		{Params{TopP: nan}, "top_p"},
 		{Params{TopP: 1, TopK: -2}, "top_k"},
+		{Params{TopP: 1, MinP: 1, RepetitionPenalty: 1e9, FrequencyPenalty: -2, PresencePenalty: 2}, ""},
+		{Params{TopP: 1, LogitBias: map[int32]float32{1: 100, 2: -100}, Allowed: []int32{3}, BadWords: [][]int32{{1}}}, ""},
+		{Params{TopP: 1, MinP: 1.1}, "min_p"},
+		{Params{TopP: 1, MinP: -0.1}, "min_p"},
+		{Params{TopP: 1, MinP: nan}, "min_p"},
+		{Params{TopP: 1, RepetitionPenalty: -1}, "repetition_penalty"},
+		{Params{TopP: 1, RepetitionPenalty: math.Inf(1)}, "repetition_penalty"},
+		{Params{TopP: 1, RepetitionPenalty: nan}, "repetition_penalty"},
+		{Params{TopP: 1, FrequencyPenalty: 2.1}, "frequency_penalty"},
+		{Params{TopP: 1, FrequencyPenalty: nan}, "frequency_penalty"},
+		{Params{TopP: 1, PresencePenalty: -2.1}, "presence_penalty"},
+		{Params{TopP: 1, PresencePenalty: nan}, "presence_penalty"},
+		{Params{TopP: 1, LogitBias: map[int32]float32{1: 100.5}}, "logit_bias"},
+		{Params{TopP: 1, LogitBias: map[int32]float32{1: float32(nan)}}, "logit_bias"},
+		{Params{TopP: 1, Allowed: []int32{}}, "allowed_token_ids"},
+		{Params{TopP: 1, BadWords: [][]int32{{1}, {}}}, "bad_words"},
 	}
 	for _, c := range cases {
 		err := c.p.Validate()
@@ -340,17 +372,19 @@ func TestNewPanicsOnCallerBugs(t *testing.T) {
 }
 
 func BenchmarkSample(b *testing.B) {
-	logits := randomLogits(rand.New(rand.NewPCG(7, 8)), 50257)
+	r := rand.New(rand.NewPCG(7, 8))
+	logits, prompt, output := randomLogits(r, 50257), randomTokens(r, 500, 50257), randomTokens(r, 500, 50257)
 	for _, p := range []Params{
+		{TopP: 1, RepetitionPenalty: 1.1, PresencePenalty: 0.5},
 		{TopP: 1},
 		{Temperature: 1, TopP: 1, Seed: seeded(1)},
 		{Temperature: 1, TopP: 0.9, Seed: seeded(1)},
 		{Temperature: 1, TopK: 50, TopP: 0.9, Seed: seeded(1)},
 	} {
-		b.Run(fmt.Sprintf("T=%v,k=%d,p=%v", p.Temperature, p.TopK, p.TopP), func(b *testing.B) {
+		b.Run(fmt.Sprintf("T=%v,k=%d,p=%v,rep=%v", p.Temperature, p.TopK, p.TopP, p.RepetitionPenalty), func(b *testing.B) {
 			s := New(p)
 			for i := range b.N {
-				s.Sample(logits, i)
+				s.Sample(logits, prompt, output[:i%500])
 			}
 		})
 	}

@@ -71,6 +71,50 @@ func TestAffinityDecisions(t *testing.T) {
 	}
 }
 
+// A prefix with more traffic than its homes' fair share gets another one, when they are
+// busier than somebody else, and only then.
+func TestHotPrefixGetsAnotherHome(t *testing.T) {
+	busy := Load{Tokens: 40, Requests: 1}
+	fleet := func() []Replica { // two homes of four replicas
+		return []Replica{
+			{ID: "a", Ready: true, Cached: 480, Load: busy}, {ID: "b", Ready: true, Cached: 480, Load: busy},
+			{ID: "c", Ready: true}, {ID: "d", Ready: true, Load: busy},
+		}
+	}
+	p := affinity(nil) // ratio 1.5: each home may have 1.25/4 of the traffic, both 0.625
+	for _, tt := range []struct {
+		name   string
+		heat   float64
+		change func([]Replica)
+		want   []string
+		reason Reason
+	}{
+		{"not hot", 0.62, func([]Replica) {}, []string{"a", "b"}, ReasonLongestPrefix},
+		{"hot", 0.63, func([]Replica) {}, []string{"c"}, ReasonReplicate},
+		{"hot, one home idle", 0.9, func(r []Replica) { r[1].Load = Load{} }, []string{"b"}, ReasonLongestPrefix},
+		{"hot, nobody idle", 0.9, func(r []Replica) { r[2].Load = busy }, []string{"a", "b"}, ReasonLongestPrefix},
+		{"hot, a third home", 0.9, func(r []Replica) { r[3].Cached = 480 }, []string{"a", "b", "d"}, ReasonLongestPrefix},
+		{"the idle one is not ready", 0.9, func(r []Replica) { r[2].Ready = false }, []string{"a", "b"}, ReasonLongestPrefix},
+	} {
+		r, replicas := prompt(1, 500, 1, 40), fleet()
+		r.Heat = tt.heat
+		tt.change(replicas)
+		d := choose(t, p, r, replicas)
+		if !slices.Contains(tt.want, d.Replica) || d.Reason != tt.reason {
+			t.Errorf("%s: %s, %s; want one of %v, %s", tt.name, d.Replica, d.Reason, tt.want, tt.reason)
+		}
+		if (d.Reason == ReasonReplicate) != (d.SpilledFrom != "") {
+			t.Errorf("%s: spilled from %q", tt.name, d.SpilledFrom)
+		}
+	}
+	// Homes alike take turns by what they were sent.
+	r, replicas := prompt(1, 500, 1, 40), fleet()
+	replicas[0].Recent, replicas[1].Recent = 5, 4
+	if d := choose(t, p, r, replicas); d.Replica != "b" {
+		t.Errorf("chose %s, want b with the fewest requests lately", d.Replica)
+	}
+}
+
 // 90 % of the requests share one prefix. Service takes as long as 64 arrivals, so 8
 // requests per replica are in flight on average.
 func TestHotSpotIsBounded(t *testing.T) {
@@ -200,7 +244,7 @@ func TestColdPrefixesGoWhereTheFewestBlocksAre(t *testing.T) {
 	}
 	p := NewPrefixAffinity(DefaultOptions())
 	for first := range int32(20) {
-		r := Request{Blocks: ChainTokens(Root(UnitTokens, "m", ""), []int32{first, 1, 2, 3}, 2, 10), BlockTokens: 2, Tokens: 4}
+		r := Request{Blocks: ChainTokens(Root(UnitTokens, "m"), []int32{first, 1, 2, 3}, 2, 10), BlockTokens: 2, Tokens: 4}
 		d, err := p.Choose(r, replicas)
 		if err != nil || d.Replica != "b" || d.Reason != ReasonCold {
 			t.Fatalf("prefix %d: %+v, %v; want b, cold", first, d, err)

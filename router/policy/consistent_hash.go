@@ -22,6 +22,10 @@ import (
 // with total the requests in flight on the n ready replicas. The ratio alone, as in the
 // paper, turns requests away at a mean of one or two in flight, where a single request
 // more is 50 or 100 %: hence the margin.
+//
+// A fixed depth sees one key where all requests share their first blocks, and none twice
+// where it reaches into what differs in every request. So by default the depth is the one
+// at which the traffic's keys spread and still come again ([Request.Depth]).
 type ConsistentHash struct {
 	depth     int
 	nodes     int // points per replica
@@ -51,7 +55,7 @@ func (p *ConsistentHash) Choose(r Request, replicas []Replica) (Decision, error)
 	if err != nil {
 		return Decision{}, err
 	}
-	key, ok := r.key(p.depth)
+	key, ok := r.key(r.observedDepth(p.depth))
 	if p.bySession && r.Session != "" {
 		key, ok = sessionKey(r.Session), true
 	}

@@ -16,8 +16,13 @@
 //
 //   - random, round_robin: what a plain load balancer does; the baselines.
 //   - least_loaded: fewest tokens in flight, then fewest requests.
+//   - power_of_two: the less loaded of two drawn.
+//   - session: a session's own replica.
 //   - prefix_hash: hash of the first D blocks modulo N, the textbook's sticky routing.
 //   - consistent_hash: the same key on a ring, with bounded loads.
+//   - rendezvous_hash: the replica of highest weight for the key.
+//   - cache_aware: SGLang's rule, the cache or the balance.
+//   - cost: Dynamo's rule, blocks to compute and blocks in use in one sum.
 //   - prefix_affinity: the longest predicted prefix among replicas that are not busier
 //     than the least loaded one by more than a margin. The default.
 package policy

@@ -31,7 +31,7 @@ func prompt(prefix, prefixTokens, suffix, suffixTokens int) Request {
 		tokens = append(tokens, rng.Int32N(4096))
 	}
 	return Request{
-		Blocks:      ChainTokens(Root(UnitTokens, "m", ""), tokens, 16, 1<<20),
+		Blocks:      ChainTokens(Root(UnitTokens, "m"), tokens, 16, 1<<20),
 		BlockTokens: 16,
 		Tokens:      len(tokens),
 		Seq:         uint64(suffix),

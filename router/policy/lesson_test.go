@@ -25,7 +25,7 @@ func TestLessonFigures(t *testing.T) {
 		recorded, hashed := map[seen]bool{}, map[seen]bool{}
 		homes := map[int]map[string]bool{}
 		randomHits, hashHits := 0, 0
-		p := NewPrefixHash(DefaultOptions().Depth)
+		p := NewPrefixHash(defaultDepth)
 		for i, row := range rows {
 			at := seen{row.RandomServer, row.Prefix}
 			if recorded[at] {

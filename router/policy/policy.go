@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 )
 
 var (
@@ -40,6 +39,11 @@ type Request struct {
 	Session string
 	// Seq numbers the requests of one router: 0, 1, 2, ...
 	Seq uint64
+	// Depth is how many blocks deep the prefixes seen lately spread; 0 if not known.
+	Depth int
+	// Heat is the share (0..1) of recent requests that begin with the longest prefix of
+	// this one that any replica holds.
+	Heat float64
 }
 
 // Load is the work a replica has in hand.
@@ -68,7 +72,11 @@ type Replica struct {
 	Cached int
 	// Held is how many blocks of any prefix it is expected to hold.
 	Held int
-	Load Load
+	// Active counts the prompt tokens of the requests in flight, cached or not.
+	Active int
+	// Recent is how many requests it was sent lately; the older ones count less.
+	Recent int
+	Load   Load
 }
 
 // Candidate is a replica that could have been chosen, as the policy saw it.
@@ -76,6 +84,8 @@ type Candidate struct {
 	ID     string `json:"id"`
 	Cached int    `json:"cached"`
 	Held   int    `json:"held_blocks"`
+	Active int    `json:"active_tokens"`
+	Recent int    `json:"recent"`
 	Load   Load   `json:"load"`
 }
 
@@ -91,6 +101,11 @@ const (
 	ReasonCold          Reason = "cold"           // nobody holds enough of the prefix: least loaded
 	ReasonLongestPrefix Reason = "longest_prefix" // holds the longest prefix
 	ReasonSpill         Reason = "spill"          // the preferred replica is too busy
+	ReasonReplicate     Reason = "replicate"      // the prefix is so popular that it gets another home
+	ReasonTwoChoices    Reason = "two_choices"    // the less loaded of two drawn
+	ReasonSession       Reason = "session"        // owns the session
+	ReasonBalance       Reason = "balance"        // loads are so unequal that nothing else counts
+	ReasonCost          Reason = "cost"           // the least cost
 )
 
 // Decision is a choice and its grounds.
@@ -101,95 +116,10 @@ type Decision struct {
 	// Cached is the chosen replica's predicted number of cached tokens.
 	Cached int
 	// SpilledFrom is the replica that was passed over because of its load, if Reason is
-	// ReasonSpill; else empty.
+	// ReasonSpill or ReasonReplicate; else empty.
 	SpilledFrom string
 	// Candidates are the ready replicas in order of ID.
 	Candidates []Candidate
-}
-
-// Options are the parameters of all policies; each reads its own. Start from
-// [DefaultOptions].
-type Options struct {
-	// Seed is random's seed.
-	Seed uint64
-	// Depth is how many blocks of the prefix make the key of prefix_hash and
-	// consistent_hash, and of prefix_affinity's tie break. At least 1.
-	Depth int
-	// VirtualNodes is the number of points each replica has on consistent_hash's ring.
-	VirtualNodes int
-	// Ratio bounds loads: of consistent_hash against the mean, of prefix_affinity
-	// against the least loaded replica. At least 1.
-	Ratio float64
-	// MarginRequests and MarginTokens are what a load may exceed that reference by even
-	// where the ratio says less: a pure ratio misfires when few requests are in flight.
-	MarginRequests int
-	// MarginTokens is prefix_affinity's alone; consistent_hash counts requests.
-	MarginTokens int
-	// MinShare is the share of the prompt (0..1) that must be cached somewhere before
-	// prefix_affinity calls the prefix known.
-	MinShare float64
-	// BySession makes consistent_hash use the session, where there is one, as the key.
-	BySession bool
-}
-
-// DefaultOptions returns the values used where nothing else is asked for.
-func DefaultOptions() Options {
-	return Options{
-		Depth:          4,
-		VirtualNodes:   256,
-		Ratio:          1.25,
-		MarginRequests: 4,
-		MarginTokens:   2048,
-		MinShare:       0.1,
-	}
-}
-
-func (o Options) validate() error {
-	switch {
-	case o.Depth < 1:
-		return fmt.Errorf("%w: depth %d, want at least 1 block", ErrOptions, o.Depth)
-	case o.VirtualNodes < 1:
-		return fmt.Errorf("%w: %d virtual nodes, want at least 1", ErrOptions, o.VirtualNodes)
-	case !(o.Ratio >= 1):
-		return fmt.Errorf("%w: ratio %v, want at least 1", ErrOptions, o.Ratio)
-	case o.MarginRequests < 0:
-		return fmt.Errorf("%w: margin of %d requests, want at least 0", ErrOptions, o.MarginRequests)
-	case o.MarginTokens < 0:
-		return fmt.Errorf("%w: margin of %d tokens, want at least 0", ErrOptions, o.MarginTokens)
-	case !(o.MinShare >= 0 && o.MinShare <= 1):
-		return fmt.Errorf("%w: minimum share %v, want 0 to 1", ErrOptions, o.MinShare)
-	}
-	return nil
-}
-
-// Default is the name of the policy used where none is asked for.
-const Default = "prefix_affinity"
-
-// Names returns the names of all policies, baselines first.
-func Names() []string {
-	return []string{"random", "round_robin", "least_loaded", "prefix_hash", "consistent_hash", "prefix_affinity"}
-}
-
-// New returns the policy of that name; ErrUnknown or ErrOptions otherwise.
-func New(name string, o Options) (Policy, error) {
-	if err := o.validate(); err != nil {
-		return nil, err
-	}
-	switch name {
-	case "random":
-		return NewRandom(o.Seed), nil
-	case "round_robin":
-		return NewRoundRobin(), nil
-	case "least_loaded":
-		return NewLeastLoaded(), nil
-	case "prefix_hash":
-		return NewPrefixHash(o.Depth), nil
-	case "consistent_hash":
-		return NewConsistentHash(o), nil
-	case "prefix_affinity":
-		return NewPrefixAffinity(o), nil
-	}
-	return nil, fmt.Errorf("%w %q: want one of %s", ErrUnknown, name, strings.Join(Names(), ", "))
 }
 
 // ready returns the replicas that may be chosen.
@@ -200,7 +130,9 @@ func ready(replicas []Replica) ([]Candidate, error) {
 			panic(fmt.Sprintf("policy: replica %d is %q after %q: want strictly ascending IDs", i, r.ID, replicas[i-1].ID))
 		}
 		if r.Ready {
-			candidates = append(candidates, Candidate{ID: r.ID, Cached: r.Cached, Held: r.Held, Load: r.Load})
+			candidates = append(candidates, Candidate{
+				ID: r.ID, Cached: r.Cached, Held: r.Held, Active: r.Active, Recent: r.Recent, Load: r.Load,
+			})
 		}
 	}
 	if len(candidates) == 0 {
@@ -225,6 +157,23 @@ func leastLoaded(candidates []Candidate, key Hash) int {
 			return 1
 		case b.Load.less(a.Load):
 			return -1
+		}
+		return byRendezvous(key, a, b)
+	})
+}
+
+// emptiest is the position of the least loaded candidate, of equals the one that holds the
+// fewest blocks: while requests come one at a time load says nothing, and prefixes placed
+// by chance alone pile up.
+func emptiest(candidates []Candidate, key Hash) int {
+	return best(candidates, func(a, b Candidate) int {
+		switch {
+		case a.Load.less(b.Load):
+			return 1
+		case b.Load.less(a.Load):
+			return -1
+		case a.Held != b.Held:
+			return b.Held - a.Held
 		}
 		return byRendezvous(key, a, b)
 	})

@@ -21,6 +21,9 @@ func randomState(rng *rand.Rand) []Replica {
 			ID:     fmt.Sprintf("r%02d", i),
 			Ready:  rng.IntN(4) > 0,
 			Cached: 16 * rng.IntN(8) * rng.IntN(2),
+			Held:   rng.IntN(100),
+			Active: rng.IntN(8000),
+			Recent: rng.IntN(100),
 			Load:   Load{Tokens: rng.IntN(4000), Requests: rng.IntN(20)},
 		})
 	}
@@ -30,6 +33,7 @@ func randomState(rng *rand.Rand) []Replica {
 func randomRequest(rng *rand.Rand) Request {
 	r := prompt(rng.IntN(20), rng.IntN(200), rng.IntN(1000), 1+rng.IntN(40))
 	r.Seq = rng.Uint64N(1000)
+	r.Depth, r.Heat = rng.IntN(12), rng.Float64()*float64(rng.IntN(2))
 	if rng.IntN(3) == 0 {
 		r.Session = fmt.Sprint("user-", rng.IntN(5))
 	}
@@ -77,7 +81,7 @@ func checkDecision(t *testing.T, d Decision, replicas []Replica) {
 	var want []Candidate
 	for _, r := range replicas {
 		if r.Ready {
-			want = append(want, Candidate{ID: r.ID, Cached: r.Cached, Load: r.Load})
+			want = append(want, Candidate{ID: r.ID, Cached: r.Cached, Held: r.Held, Active: r.Active, Recent: r.Recent, Load: r.Load})
 		}
 	}
 	if !slices.Equal(d.Candidates, want) {
@@ -93,7 +97,7 @@ func checkDecision(t *testing.T, d Decision, replicas []Replica) {
 	if d.Reason == "" {
 		t.Fatal("no reason")
 	}
-	if (d.Reason == ReasonSpill) != (d.SpilledFrom != "") {
+	if (d.Reason == ReasonSpill || d.Reason == ReasonReplicate) != (d.SpilledFrom != "") {
 		t.Fatalf("reason %s with spilled_from %q", d.Reason, d.SpilledFrom)
 	}
 	if d.SpilledFrom != "" && (d.SpilledFrom == d.Replica || find(want, d.SpilledFrom) < 0) {
@@ -181,12 +185,18 @@ func TestNew(t *testing.T) {
 		t.Errorf("unknown name: %v", err)
 	}
 	for i, spoil := range []func(*Options){
-		func(o *Options) { o.Depth = 0 },
+		func(o *Options) { o.Depth = -1 },
 		func(o *Options) { o.VirtualNodes = 0 },
 		func(o *Options) { o.Ratio = 0.99 },
 		func(o *Options) { o.MarginRequests = -1 },
 		func(o *Options) { o.MarginTokens = -1 },
 		func(o *Options) { o.MinShare = 1.01 },
+		func(o *Options) { o.CacheThreshold = -0.1 },
+		func(o *Options) { o.BalanceAbs = -1 },
+		func(o *Options) { o.BalanceRel = 0.5 },
+		func(o *Options) { o.CostCredit = -1 },
+		func(o *Options) { o.CostRequests = -1 },
+		func(o *Options) { o.Temperature = -1 },
 	} {
 		o := DefaultOptions()
 		spoil(&o)
@@ -228,7 +238,7 @@ func TestShortPromptsSpread(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range []string{"prefix_hash", "consistent_hash", "prefix_affinity"} {
+	for _, name := range []string{"session", "prefix_hash", "consistent_hash", "rendezvous_hash", "cache_aware", "cost", "prefix_affinity"} {
 		p, _ := New(name, DefaultOptions())
 		served := map[string]bool{}
 		for s := range 100 {
@@ -253,6 +263,7 @@ func TestRemappingOnRemoval(t *testing.T) {
 	want := map[string]struct{ least, most float64 }{
 		"prefix_hash":     {0.9, 1},
 		"consistent_hash": {0, 1.2 / n},
+		"rendezvous_hash": {0, 1.2 / n},
 		"prefix_affinity": {0, 1.2 / n},
 	}
 	for name, bounds := range want {

@@ -19,15 +19,42 @@ const (
 )
 
 // Root is the hash every chain of one scope starts from. Two prompts can share blocks only
-// within the same unit, model and salt. The parts are delimited by their lengths: salt
-// "1" of model "ab" is not salt "b1" of model "a".
-func Root(unit Unit, model, salt string) Hash {
+// within the same unit and model (and salt: see [Salted]).
+func Root(unit Unit, model string) Hash {
 	b := make([]byte, 0, 64)
 	b = append(b, byte(unit))
-	b = binary.AppendUvarint(b, uint64(len(model)))
 	b = append(b, model...)
-	b = binary.AppendUvarint(b, uint64(len(salt)))
-	b = append(b, salt...)
+	return Hash(xxhash.Sum64(b))
+}
+
+// Salted returns the chain as it is under a salt: prompts share blocks only where their
+// salts are equal too. It costs no second look at the prompt, and the chain without the
+// salt still tells what would be shared if there were none. No salt: the chain itself.
+func Salted(chain []Hash, salt string) []Hash {
+	if salt == "" {
+		return chain
+	}
+	s := SaltHash(salt)
+	out := make([]Hash, len(chain))
+	for i, h := range chain {
+		out[i] = SaltedHash(h, s)
+	}
+	return out
+}
+
+// SaltHash is what stands for a salt in [SaltedHash].
+func SaltHash(salt string) Hash { return Hash(xxhash.Sum64String(salt)) }
+
+// SaltedHash is one element of [Salted].
+func SaltedHash(h, salt Hash) Hash { return Hash(mix(uint64(h ^ salt))) }
+
+// Next extends a chain by one block of tokens.
+func Next(h Hash, block []int32) Hash {
+	var stack [8 + 4*32]byte
+	b := binary.LittleEndian.AppendUint64(stack[:0], uint64(h))
+	for _, t := range block {
+		b = binary.LittleEndian.AppendUint32(b, uint32(t))
+	}
 	return Hash(xxhash.Sum64(b))
 }
 
@@ -36,13 +63,8 @@ func Root(unit Unit, model, salt string) Hash {
 func ChainTokens(root Hash, tokens []int32, blockTokens, limit int) []Hash {
 	n := min(len(tokens)/blockTokens, limit)
 	chain := make([]Hash, n)
-	b := make([]byte, 0, 8+4*blockTokens)
 	for i := range chain {
-		b = binary.LittleEndian.AppendUint64(b[:0], uint64(root))
-		for _, t := range tokens[i*blockTokens : (i+1)*blockTokens] {
-			b = binary.LittleEndian.AppendUint32(b, uint32(t))
-		}
-		root = Hash(xxhash.Sum64(b))
+		root = Next(root, tokens[i*blockTokens:(i+1)*blockTokens])
 		chain[i] = root
 	}
 	return chain

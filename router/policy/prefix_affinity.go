@@ -10,6 +10,12 @@ package policy
 // prefixes placed by chance alone pile up. What is still equal the rendezvous hash of the
 // prefix decides, so that two routers that have seen nothing agree.
 //
+// A margin alone lets a popular prefix keep its few homes at the margin's edge while the
+// others idle. So a prefix whose traffic ([Request.Heat]), shared among its homes, is too
+// far above a replica's fair share gets another home as soon as all of them have more in
+// flight than somebody else: it costs computing the prefix once. Among homes that are
+// equally loaded the one that was sent the fewest requests lately is next.
+//
 // A prefix counts as held if it covers a minimum share of the prompt. Otherwise a short
 // opening common to all prompts would, while loads are low, draw every conversation to
 // the replica that saw the first one.
@@ -26,7 +32,7 @@ func NewPrefixAffinity(o Options) *PrefixAffinity {
 		panic(err)
 	}
 	return &PrefixAffinity{
-		depth:    o.Depth,
+		depth:    o.fixedDepth(),
 		ratio:    o.Ratio,
 		margin:   Load{Tokens: o.MarginTokens, Requests: o.MarginRequests},
 		minShare: o.MinShare,
@@ -64,8 +70,11 @@ func (p *PrefixAffinity) Choose(r Request, replicas []Replica) (Decision, error)
 		key = r.fallbackKey()
 	}
 	least := leastLoaded(candidates, key)
-	chosen, preferred := least, -1
+	chosen, preferred, homes := least, -1, 0
 	for i, c := range candidates {
+		if c.Cached == longest {
+			homes++
+		}
 		if c.Cached == longest && (preferred < 0 || better(c, candidates[preferred], key)) {
 			preferred = i
 		}
@@ -74,33 +83,27 @@ func (p *PrefixAffinity) Choose(r Request, replicas []Replica) (Decision, error)
 			chosen = i
 		}
 	}
+	why := ReasonSpill
+	if p.hot(r, homes, len(candidates)) && candidates[least].Load.Requests < candidates[preferred].Load.Requests {
+		chosen, why = least, ReasonReplicate
+	}
 	if candidates[chosen].Cached == longest {
 		return decide(candidates, chosen, ReasonLongestPrefix), nil
 	}
-	d := decide(candidates, chosen, ReasonSpill)
+	d := decide(candidates, chosen, why)
 	d.SpilledFrom = candidates[preferred].ID
 	return d, nil
-}
-
-// emptiest is the position of the least loaded candidate, of equals the one that holds the
-// fewest blocks.
-func emptiest(candidates []Candidate, key Hash) int {
-	return best(candidates, func(a, b Candidate) int {
-		switch {
-		case a.Load.less(b.Load):
-			return 1
-		case b.Load.less(a.Load):
-			return -1
-		case a.Held != b.Held:
-			return b.Held - a.Held
-		}
-		return byRendezvous(key, a, b)
-	})
 }
 
 // held says whether cached tokens are enough of the prompt to follow them.
 func (p *PrefixAffinity) held(r Request, cached int) bool {
 	return cached > 0 && float64(cached) >= p.minShare*float64(r.Tokens)
+}
+
+// hot says whether a prefix's homes get too much of the fair share of one of n replicas:
+// half of what the ratio allows above it, since they get other requests as well.
+func (p *PrefixAffinity) hot(r Request, homes, n int) bool {
+	return homes < n && r.Heat*float64(n) > (1+p.ratio)/2*float64(homes)
 }
 
 // within says whether a load is close enough to the least one, in requests and in tokens.
@@ -113,7 +116,8 @@ func allowance(least, margin int, ratio float64) int {
 	return max(least+margin, int(ratio*float64(least)))
 }
 
-// better orders candidates: longer prefix, then lower load, then the prefix's own order.
+// better orders candidates: longer prefix, then lower load, then fewer requests lately,
+// then the prefix's own order.
 func better(a, b Candidate, key Hash) bool {
 	switch {
 	case a.Cached != b.Cached:
@@ -122,6 +126,8 @@ func better(a, b Candidate, key Hash) bool {
 		return true
 	case b.Load.less(a.Load):
 		return false
+	case a.Recent != b.Recent:
+		return a.Recent < b.Recent
 	}
 	return byRendezvous(key, a, b) > 0
 }

@@ -6,7 +6,7 @@ import (
 )
 
 func TestChainTokens(t *testing.T) {
-	root := Root(UnitTokens, "m", "")
+	root := Root(UnitTokens, "m")
 	tokens := make([]int32, 100)
 	for i := range tokens {
 		tokens[i] = int32(i * i)
@@ -42,7 +42,7 @@ func TestChainTokens(t *testing.T) {
 }
 
 func TestChainBytes(t *testing.T) {
-	root := Root(UnitBytes, "m", "")
+	root := Root(UnitBytes, "m")
 	text := "The quick brown fox jumps over the lazy dog, and then sleeps in the sun."
 	whole := ChainBytes(root, text, 8, 1000)
 	if len(whole) != len(text)/8 {
@@ -55,25 +55,29 @@ func TestChainBytes(t *testing.T) {
 	}
 }
 
-// Whatever separates two scopes must separate them wherever the parts are cut.
-func TestRootKeepsScopesApart(t *testing.T) {
-	type scope struct {
-		unit        Unit
-		model, salt string
-	}
+// What separates two scopes: unit, model and salt.
+func TestScopesShareNothing(t *testing.T) {
+	tokens := make([]int32, 64)
+	type scope struct{ unit, model, salt string }
 	seen := map[Hash]scope{}
 	for _, s := range []scope{
-		{UnitTokens, "m", ""}, {UnitBytes, "m", ""}, {UnitTokens, "", "m"}, {UnitTokens, "", ""},
-		{UnitTokens, "org_1", "2345"}, {UnitTokens, "org_12345", ""}, {UnitTokens, "org_", "12345"},
-		{UnitTokens, "a", "b\x00c"}, {UnitTokens, "a\x00b", "c"},
+		{"t", "m", ""}, {"b", "m", ""}, {"t", "", "m"}, {"t", "", ""}, {"t", "bm", ""}, {"b", "", "m"},
+		{"t", "org_1", "2345"}, {"t", "org_12345", ""}, {"t", "org_", "12345"}, {"t", "m", "n"}, {"t", "n", "m"},
 	} {
-		h := Root(s.unit, s.model, s.salt)
-		if other, ok := seen[h]; ok {
-			t.Errorf("%q and %q have one root", other, s)
+		chain := ChainTokens(Root(Unit(s.unit[0]), s.model), tokens, 16, 100)
+		open := slices.Clone(chain)
+		salted := Salted(chain, s.salt)
+		if !slices.Equal(chain, open) {
+			t.Fatal("salting changed the chain itself")
 		}
-		seen[h] = s
-		if h != Root(s.unit, s.model, s.salt) {
-			t.Errorf("%q has two roots", s)
+		for i, h := range salted {
+			if other, ok := seen[h]; ok {
+				t.Errorf("%q and %q share a block", other, s)
+			}
+			seen[h] = s
+			if s.salt != "" && h != SaltedHash(chain[i], SaltHash(s.salt)) {
+				t.Errorf("%q: block %d differs from its own salted hash", s, i)
+			}
 		}
 	}
 }
@@ -103,11 +107,11 @@ func TestKeyNeverCoversTheWholePrompt(t *testing.T) {
 // Recorded values: the hashes are shared between routers, so they must not change unseen
 // between builds or machines.
 func TestHashesAreStable(t *testing.T) {
-	root := Root(UnitTokens, "tailor-4m", "salt")
-	chain := ChainTokens(root, []int32{1, 2, 3, 4}, 2, 10)
-	text := ChainBytes(Root(UnitBytes, "tailor-4m", ""), "abcdef", 3, 10)
+	root := Root(UnitTokens, "tailor-4m")
+	chain := Salted(ChainTokens(root, []int32{1, 2, 3, 4}, 2, 10), "salt")
+	text := ChainBytes(Root(UnitBytes, "tailor-4m"), "abcdef", 3, 10)
 	got := []Hash{root, chain[0], chain[1], text[0], text[1]}
-	want := []Hash{0x43b11125d1bca9be, 0x411a3e6f3eb6a9c7, 0x6377a653b1ec7b13, 0x8fa71f71f895d8a1, 0x25ae30c270c9ca12}
+	want := []Hash{0x3b695045cb6d4d5a, 0x787d44414318ef0e, 0xff5f15f495db7df9, 0xc3e2ecfc245fd333, 0xa71f33cd3173518a}
 	if !slices.Equal(got, want) {
 		t.Errorf("hashes %#x, want %#x", got, want)
 	}
@@ -118,7 +122,7 @@ func FuzzChain(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte, block, cut byte) {
 		size := int(block)%32 + 1
 		n := min(int(cut), len(data))
-		root := Root(UnitBytes, "m", "")
+		root := Root(UnitBytes, "m")
 		whole, part := ChainBytes(root, string(data), size, 100), ChainBytes(root, string(data[:n]), size, 100)
 		if !slices.Equal(part, whole[:len(part)]) {
 			t.Fatalf("chain of %d bytes is not the beginning of that of %d", n, len(data))

@@ -4,27 +4,38 @@
 // # A step
 //
 // One goroutine, the one that calls Engine.Run, owns all sequences and the KV cache. It
-// repeats: receive what has arrived, abort what was cancelled, plan, run the model once
-// on a ragged batch, and hand out the tokens. A plan spends Config.MaxBatchedTokens:
+// repeats: receive what has arrived, abort what was cancelled or took too long, plan, run
+// the model once on a ragged batch, and hand out the tokens. A plan spends
+// Config.MaxBatchedTokens:
 //
 //  1. on decodes, one token for each running sequence that has its prompt behind it;
 //  2. on running prefills, as much of each prompt as the budget has left;
-//  3. on admissions from the queue, first come, first served.
+//  3. on admissions from the queue: by priority, and within one by Config.Schedule.
 //
 // What a step computes is committed at its end, so a request that waits beside it reuses
 // the full blocks. A waiting request whose prefix is being computed in this very step
 // lets the step pass rather than compute it a second time.
 //
-// When a decode finds no free block, the sequence that arrived last is preempted: its
-// blocks go to the prefix tree and it waits at its old place in the queue, to resume with
-// prompt and generated tokens. The oldest sequence is never preempted for another and
-// Submit refuses what the pool cannot hold, so the oldest always finishes, and then the
-// next is the oldest.
+// The choices of a request are one sequence until its prompt has been computed. Then each
+// goes its own way from the same logits, in a fork that shares the prompt's full blocks.
+//
+// # Who comes first
+//
+// Sequences rank by priority, then by arrival. When a decode finds no free block, the last
+// in rank is preempted: its blocks go to the prefix tree and it waits at its old place in
+// the queue, to resume with prompt and generated tokens. Also, a request may take the place
+// of a running one of worse priority. The first in rank is never preempted for another and
+// Submit refuses what the pool cannot hold, so the first always finishes, and then the next
+// is the first.
+//
+// No request waits for ever behind others of its priority. Under FCFS none is admitted
+// before an older one, unless the older one waits for a prefix that a still older one
+// computes. Under LongestPrefix those that find more cached pass, for Patience steps.
 //
 // # What a result depends on
 //
 // The model, the tokens and the sampling parameters, to the last bit. Batch mates, chunk
-// borders, reuse, preemption and threads change when a token comes, never which.
+// borders, reuse, forks, preemption and threads change when a token comes, never which.
 //
 // # Failure
 //
@@ -42,43 +53,8 @@ import (
 
 	"tailor/kvcache"
 	"tailor/model"
+	"tailor/server/blocklog"
 )
-
-// Config bounds an engine. A zero field takes its default.
-type Config struct {
-	// MaxBatchedTokens bounds the tokens of one step; 512.
-	MaxBatchedTokens int
-	// MaxSequences bounds the sequences that hold blocks at one time; 64.
-	MaxSequences int
-	// MaxWaiting bounds the queue: beyond it Submit returns ErrQueueFull; 256.
-	MaxWaiting int
-	// Threads that one step computes with; 1.
-	Threads int
-	// Check verifies the whole KV cache each time the engine falls idle. Run ends with
-	// what it finds.
-	Check bool
-}
-
-func (c Config) withDefaults() Config {
-	for _, f := range []struct {
-		name  string
-		value *int
-		by    int
-	}{
-		{"MaxBatchedTokens", &c.MaxBatchedTokens, 512},
-		{"MaxSequences", &c.MaxSequences, 64},
-		{"MaxWaiting", &c.MaxWaiting, 256},
-		{"Threads", &c.Threads, 1},
-	} {
-		if *f.value < 0 {
-			panic(fmt.Sprintf("engine: %s is %d", f.name, *f.value))
-		}
-		if *f.value == 0 {
-			*f.value = f.by
-		}
-	}
-	return c
-}
 
 // forwarder is the part of *model.Workspace that a step needs.
 type forwarder interface {
@@ -111,6 +87,7 @@ type Engine struct {
 	blocks    int // in the pool
 	blockSize int // tokens
 	kv        *kvcache.Manager
+	blockLog  *blocklog.Log
 	check     func() error // the cache's own
 	open      func(Config) forwarder
 	log       *slog.Logger
@@ -123,7 +100,7 @@ type Engine struct {
 	running  bool
 	arrivals uint64
 	inbox    []*sequence
-	resets   []chan<- error
+	errands  []errand
 	snapshot Stats
 }
 
@@ -141,12 +118,13 @@ func newEngine(shape model.Config, open func(Config) forwarder, kv *kvcache.Mana
 		blocks:    kv.Config().Blocks,
 		blockSize: kv.Config().BlockSize,
 		kv:        kv,
-		check:     kv.Check,
+		blockLog:  blocklog.New(kv),
 		open:      open,
 		log:       log,
 		wake:      make(chan struct{}, 1),
 		empty:     make(chan struct{}),
 	}
+	e.check = e.checkCache
 	e.snapshot.KV = kv.Stats()
 	return e
 }
@@ -193,10 +171,10 @@ func (e *Engine) loop(ctx context.Context, s *scheduler) error {
 
 // turn is one round of the loop; false means that nothing is left to do.
 func (e *Engine) turn(s *scheduler) bool {
-	resets := e.receive(s)
+	errands := e.receive(s)
 	s.abortCancelled()
-	for _, answer := range resets {
-		answer <- s.reset()
+	for _, do := range errands {
+		do(s, nil)
 	}
 	s.plan()
 	// A step can take long: who was aborted, and how many wait, is told before it.
@@ -216,16 +194,20 @@ func (e *Engine) tell(s *scheduler) {
 }
 
 // receive moves what has arrived to the scheduler.
-func (e *Engine) receive(s *scheduler) []chan<- error {
+func (e *Engine) receive(s *scheduler) []errand {
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	s.waiting = append(s.waiting, e.inbox...)
-	clear(e.inbox)
-	e.inbox = e.inbox[:0]
-	e.snapshot.Waiting = len(s.waiting)
-	resets := e.resets
-	e.resets = nil
-	return resets
+	arrived, errands := e.inbox, e.errands
+	e.inbox, e.errands = nil, nil
+	for _, seq := range arrived {
+		s.waiting = insertByRank(s.waiting, seq)
+	}
+	e.snapshot.Waiting, e.snapshot.WaitingTokens = sizeOf(s.waiting)
+	e.mu.Unlock()
+	for _, seq := range arrived {
+		seq.queued = s.stats.Steps
+		seq.found = s.kv.Match(seq.salt, seq.findable())
+	}
+	return errands
 }
 
 func (e *Engine) publish(s *scheduler) {
@@ -248,11 +230,11 @@ func (e *Engine) stop(s *scheduler) {
 	e.state = stopped
 	e.mu.Unlock()
 	// Nothing enters the inbox any more.
-	resets := e.receive(s)
+	errands := e.receive(s)
 	s.abortAll(ErrStopped)
 	e.tell(s)
-	for _, answer := range resets {
-		answer <- ErrStopped
+	for _, do := range errands {
+		do(s, ErrStopped)
 	}
 }
 
@@ -281,32 +263,11 @@ func (e *Engine) Drain(ctx context.Context) error {
 	}
 }
 
-// Reset empties the prefix cache, so that the next request finds nothing to reuse. It
-// fails with ErrHeld, and changes nothing, while any sequence holds blocks. If ctx ends
-// first, the reset may still happen.
-func (e *Engine) Reset(ctx context.Context) error {
-	answer := make(chan error, 1)
-	e.mu.Lock()
-	if e.state == stopped {
-		e.mu.Unlock()
-		return ErrStopped
-	}
-	e.resets = append(e.resets, answer)
-	e.signal()
-	e.mu.Unlock()
-	select {
-	case err := <-answer:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 // Stats are the counts as of now, but for the step that is being computed.
 func (e *Engine) Stats() Stats {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	stats := e.snapshot
-	stats.Waiting += len(e.inbox)
+	stats.Waiting, stats.WaitingTokens = e.waiting()
 	return stats
 }

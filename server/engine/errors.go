@@ -16,6 +16,9 @@ var (
 	ErrDraining = errors.New("the engine is draining")
 	// ErrStopped: the step loop has ended.
 	ErrStopped = errors.New("the engine has stopped")
+	// ErrTimeout: the request took longer than Config.RequestTimeout. It is the cause of
+	// an abort.
+	ErrTimeout = errors.New("the request took too long")
 	// ErrHeld: the prefix cache cannot be reset while sequences hold its blocks.
 	ErrHeld = errors.New("the prefix cache is in use")
 	// ErrNoLogits: the model gave no usable logit (all NaN or -Inf), so there is no

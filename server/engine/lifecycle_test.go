@@ -175,7 +175,7 @@ func TestResetOnTheLoop(t *testing.T) {
 	reset := func() error {
 		answer := make(chan error, 1)
 		r.e.mu.Lock()
-		r.e.resets = append(r.e.resets, answer)
+		r.e.errands = append(r.e.errands, func(s *scheduler, _ error) { answer <- s.reset() })
 		r.e.mu.Unlock()
 		r.turn()
 		return <-answer

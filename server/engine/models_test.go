@@ -64,7 +64,7 @@ func withWeights(t testing.TB, load func() (*model.Model, error)) subject {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return subject{m.Config(), func(cfg Config) forwarder {
+	return subject{shape: m.Config(), open: func(cfg Config) forwarder {
 		return m.NewWorkspace(cfg.MaxBatchedTokens, cfg.Threads)
 	}}
 }

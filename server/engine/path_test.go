@@ -26,10 +26,21 @@ func openPath(cfg Config) forwarder {
 	return &pathModel{shape: pathShape, budget: cfg.MaxBatchedTokens}
 }
 
+// longPath is path with the context of the bundled model.
+var longPath = subject{shape: longShape, open: func(cfg Config) forwarder {
+	return &pathModel{shape: longShape, budget: cfg.MaxBatchedTokens}
+}}
+
+var longShape = func() model.Config {
+	shape := pathShape
+	shape.Context = 1024
+	return shape
+}()
+
 // cell is what stands in the KV storage for one token: the same function says what is
 // written and, in pathLogits, what ought to be read. It is exact in a float32.
 func cell(token int32, pos, layer, head, dim, half int) float32 {
-	return float32(((((int(token)*256+pos)*2+layer)*2+head)*3+dim)*2 + half)
+	return float32(((((int(token)*1024+pos)*2+layer)*2+head)*3+dim)*2 + half)
 }
 
 type pathHash uint64

@@ -133,14 +133,14 @@ func TestWaiterGoesOnWithoutTheOther(t *testing.T) {
 // Being waited for is a privilege of age: it is what bounds the wait.
 func TestNobodyWaitsForTheYounger(t *testing.T) {
 	r := newRig(t, path, 200, 8, Config{MaxBatchedTokens: 24})
-	old := &sequence{arrival: 5, tokens: seqFrom(1, 40)}
+	old := &sequence{request: &request{arrival: 5}, tokens: seqFrom(1, 40)}
 	for arrival, want := range map[uint64]bool{4: true, 6: false} {
 		kv, err := r.e.kv.Allocate("", old.tokens)
 		if err != nil {
 			t.Fatal(err)
 		}
-		other := &sequence{arrival: arrival, tokens: old.tokens, kv: kv}
-		r.s.runs = []run{{seq: other, tokens: 24}}
+		other := &sequence{request: &request{arrival: arrival}, tokens: old.tokens, kv: kv}
+		r.s.runs, r.s.budget = []run{{seq: other, tokens: 24}}, 8
 		if got := r.s.prefixUnderway(old); got != want {
 			t.Errorf("number 5 waits for number %d: %v", arrival, got)
 		}
@@ -163,4 +163,69 @@ func TestWaitingIsBoundedByOlderRequests(t *testing.T) {
 	}
 	r.finishAll()
 	r.mustAllEqualLone(path)
+}
+
+// Two prompts with 600 tokens in common that arrive in the same moment compute them once,
+// in one step or in many, whatever else runs.
+func TestOnePrefixAtOnceIsComputedOnce(t *testing.T) {
+	const shared, tailA, tailB, answers = 600, 9, 12, 4
+	stem := seqFrom(1, shared)
+	a, b := ask(join(stem, seqFrom(2, tailA)), answers), ask(join(stem, seqFrom(3, tailB)), answers)
+	for _, schedule := range []Schedule{FCFS, LongestPrefix} {
+		for _, budget := range []int{1024, 512, 64, 17, 7} {
+			for _, beside := range []int{0, 3} {
+				r := newRig(t, longPath, 200, 16, Config{MaxBatchedTokens: budget, Schedule: schedule})
+				for i := range beside {
+					r.submit(ask(seqFrom(10+i, 4), 200))
+				}
+				for range beside {
+					r.turn()
+				}
+				before := r.e.Stats().PromptComputed
+				first, second := r.submit(a), r.submit(b)
+				r.finishAll()
+				stats := r.e.Stats()
+				if got := stats.PromptComputed - before; got != shared+tailA+tailB {
+					t.Errorf("%s, budget %d, %d beside: %d prompt tokens computed, want %d", schedule, budget, beside, got, shared+tailA+tailB)
+				}
+				// Counted by the model: what ran beside the tokens generated.
+				ran := 2*(answers-1) + beside*(4+199) + shared + tailA + tailB
+				if got := r.s.forward.(*pathModel).tokens; got != ran {
+					t.Errorf("%s, budget %d, %d beside: the model ran %d tokens, want %d", schedule, budget, beside, got, ran)
+				}
+				if first.last.Cached != 0 || second.last.Cached != shared || second.last.Cache.InFlight != shared {
+					t.Errorf("%s, budget %d: %+v and %+v", schedule, budget, first.last.Cache, second.last.Cache)
+				}
+				r.mustAllEqualLone(longPath)
+			}
+		}
+	}
+}
+
+// The other goes on by itself from where the cancelled one was, whenever that is.
+func TestOnePrefixGoesOnAfterACancel(t *testing.T) {
+	const shared, block = 600, 16
+	stem := seqFrom(1, shared)
+	for _, budget := range []int{64, 17} {
+		for _, turns := range []int{1, 2, 5, 9} {
+			r := newRig(t, longPath, 200, block, Config{MaxBatchedTokens: budget})
+			first := r.submit(ask(join(stem, seqFrom(2, 9)), 4))
+			second := r.submit(ask(join(stem, seqFrom(3, 12)), 4))
+			for range turns {
+				r.turn()
+			}
+			first.cancel(errGone)
+			r.finishAll()
+			first.mustBeAborted(t, errGone)
+			second.mustEqual(t, lone(t, longPath, second.req))
+			done := turns * budget
+			if got, want := second.last.Cached, done-done%block; got != want {
+				t.Errorf("budget %d, %d turns: %d tokens reused, want the %d in full blocks", budget, turns, got, want)
+			}
+			// Only what the cancelled one had in a block that was not full is lost.
+			if got, want := r.e.Stats().PromptComputed, uint64(shared+12+done%block); got != want {
+				t.Errorf("budget %d, %d turns: %d tokens computed, want %d", budget, turns, got, want)
+			}
+		}
+	}
 }

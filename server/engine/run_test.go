@@ -39,12 +39,10 @@ func TestRunServesManyClients(t *testing.T) {
 	m := tiny(t)
 	rnd := rand.New(rand.NewPCG(4, 4))
 	var requests []Request
-	var answers []answer
-	for len(requests) < 12 {
-		for _, req := range newWorkload(rnd).requests {
-			requests = append(requests, req)
-			answers = append(answers, lone(t, m, req))
-		}
+	var answers [][]answer // [request][choice]
+	for _, req := range newWorkload(rnd, 16).requests {
+		requests = append(requests, req)
+		answers = append(answers, loneChoices(t, m, req))
 	}
 	e := m.engine(t, 70, 4, Config{MaxBatchedTokens: 24, MaxSequences: 5, Threads: 2, Check: true})
 	stop := start(t, e)
@@ -59,9 +57,11 @@ func TestRunServesManyClients(t *testing.T) {
 				if rnd.IntN(3) == 0 {
 					leaveAfter = rnd.IntN(4)
 				}
-				c := &call{id: fmt.Sprintf("client %d, request %d", client, i), req: requests[n]}
+				c := newCall(fmt.Sprintf("client %d, request %d", client, i), requests[n])
 				serve(t, e, c, leaveAfter)
-				c.mustEqual(t, answers[n])
+				for j, want := range answers[n] {
+					c.choiceMustEqual(t, j, want)
+				}
 			}
 		})
 	}
@@ -136,7 +136,7 @@ func TestSlowReadersDoNotStallTheLoop(t *testing.T) {
 		}
 		unread = append(unread, events)
 	}
-	c := &call{req: ask(seqFrom(30, 5), 60)}
+	c := newCall("", ask(seqFrom(30, 5), 60))
 	serve(t, e, c, -1)
 	c.mustEqual(t, lone(t, path, c.req))
 	if err := e.Drain(context.Background()); err != nil {
@@ -246,7 +246,7 @@ func TestIdleLoopSleeps(t *testing.T) {
 	stop := start(t, e)
 	<-checked
 	for i := range 10 {
-		serve(t, e, &call{req: ask(seqFrom(i, 5), 3)}, -1)
+		serve(t, e, newCall("", ask(seqFrom(i, 5), 3)), -1)
 		<-checked
 	}
 	if err := stop(); err != nil {
@@ -322,7 +322,7 @@ func TestCPUTimeIsTheThreads(t *testing.T) {
 		}
 		e := m.engine(t, 40, 4, Config{Threads: threads})
 		start(t, e)
-		c := &call{req: ask(seqFrom(1, 30), 3)}
+		c := newCall("", ask(seqFrom(1, 30), 3))
 		serve(t, e, c, -1)
 		stats := e.Stats()
 		factor := time.Duration(threads)

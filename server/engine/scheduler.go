@@ -15,7 +15,7 @@ import (
 
 // scheduler is the state of the step loop. One goroutine owns it; it has no lock.
 //
-//   - Each sequence is in waiting or in running, both in order of arrival.
+//   - Each sequence is in waiting or in running, both by rank.
 //   - A sequence holds blocks if and only if it is in running.
 //   - runs is this step's plan: every sequence in it is running, none is in it twice.
 //   - outbox holds events until the counts that belong to them are published.
@@ -29,8 +29,11 @@ type scheduler struct {
 
 	waiting, running []*sequence
 	budget           int // tokens that the plan can still take
+	scoring          int // of them, those that the logits of prompts may be had of
 	runs             []run
+	order            []candidate
 	chunks           []model.Chunk
+	masked           []float32 // [vocab]
 	outbox           []delivery
 	stats            Stats
 }
@@ -48,6 +51,7 @@ func newScheduler(e *Engine) *scheduler {
 		kv:        e.kv,
 		forward:   e.open(e.cfg),
 		log:       e.log,
+		masked:    make([]float32, e.shape.Vocab),
 	}
 }
 
@@ -61,14 +65,20 @@ func (s *scheduler) step() bool {
 	logits := s.compute()
 	now := time.Now()
 	for _, r := range s.runs {
-		if s.commit(r) {
-			if r.seq.maxTokens == 0 {
-				s.finish(r.seq, now, Event{Token: noToken, Finish: FinishLength})
-				continue
-			}
-			s.choose(r.seq, now, logits[:s.vocab])
-			logits = logits[s.vocab:]
+		rows := logits[:r.logits*s.vocab]
+		logits = logits[len(rows):]
+		s.score(r, rows)
+		if !s.commit(r) {
+			continue
 		}
+		if r.seq.maxTokens > 0 {
+			s.choose(r.seq, now, rows[len(rows)-s.vocab:])
+			continue
+		}
+		for _, c := range r.seq.others {
+			s.finish(r.seq.alone(c), now, Event{Token: noToken, Finish: FinishLength})
+		}
+		s.finish(r.seq, now, Event{Token: noToken, Finish: FinishLength})
 	}
 	s.running = slices.DeleteFunc(s.running, func(seq *sequence) bool { return seq.finished })
 	clear(s.runs) // or they would keep finished sequences alive
@@ -81,12 +91,9 @@ func (s *scheduler) compute() []float32 {
 	prefill, decode := 0, 0
 	for _, r := range s.runs {
 		start := r.seq.kv.Computed()
-		end := start + r.tokens
-		c := model.Chunk{Tokens: r.seq.tokens[start:end], Start: start, KV: r.seq.kv}
-		if end == len(r.seq.tokens) && r.seq.maxTokens > 0 {
-			c.Logits = 1
-		}
-		s.chunks = append(s.chunks, c)
+		s.chunks = append(s.chunks, model.Chunk{
+			Tokens: r.seq.tokens[start : start+r.tokens], Start: start, KV: r.seq.kv, Logits: r.logits,
+		})
 		if r.decode {
 			decode += r.tokens
 		} else {
@@ -125,42 +132,69 @@ func (s *scheduler) commit(r run) bool {
 	return !seq.prefilling
 }
 
-// choose samples the sequence's next token.
+// choose samples the next token of a sequence; after the prompt, one for each choice.
 func (s *scheduler) choose(seq *sequence, now time.Time, logits []float32) {
-	index := seq.generated()
-	if seq.observe != nil {
-		seq.observe(index, logits)
+	for _, c := range seq.others {
+		s.fork(seq, c, now, logits)
 	}
-	// The index, not the place in the batch or the number of steps: what a sequence
-	// draws must not depend on its company.
-	token := seq.sampler.Sample(logits, index)
+	seq.others = nil
+	s.next(seq, now, logits)
+}
+
+// next samples the sequence's next token and reports whether it goes on.
+func (s *scheduler) next(seq *sequence, now time.Time, logits []float32) bool {
+	if seq.observe != nil {
+		seq.observe(seq.index, seq.generated(), logits)
+	}
+	token := s.sample(seq, logits)
 	if token == sample.None {
 		s.finish(seq, now, Event{Token: noToken, Finish: FinishError, Err: ErrNoLogits})
-		return
+		return false
+	}
+	ev := Event{Token: token}
+	if seq.logprobs >= 0 {
+		ev.Logprobs = logprobsOf(logits, token, seq.logprobs)
+	}
+	if seq.generated() == 0 {
+		seq.firstToken = now
 	}
 	seq.tokens = append(seq.tokens, token)
 	s.stats.Decoded++
-	if index == 0 {
-		seq.times.FirstToken = now
-	}
 	switch {
 	case slices.Contains(seq.stop, token):
-		s.finish(seq, now, Event{Token: token, Finish: FinishStop})
+		ev.Finish = FinishStop
 	case seq.generated() == seq.maxTokens:
-		s.finish(seq, now, Event{Token: token, Finish: FinishLength})
+		ev.Finish = FinishLength
 	default:
-		s.send(seq, Event{Token: token})
+		s.send(seq, ev)
+		return true
 	}
+	s.finish(seq, now, ev)
+	return false
 }
 
-// finish ends a sequence that waits or runs. The caller takes it off its list.
+// sample depends on the sequence's own tokens, not on its place in the batch or the number
+// of steps: what it draws must not depend on its company.
+func (s *scheduler) sample(seq *sequence, logits []float32) int32 {
+	if seq.generated() < seq.minTokens {
+		copy(s.masked, logits)
+		logits = s.masked
+		for _, id := range seq.stop {
+			if id >= 0 && int(id) < len(logits) {
+				logits[id] = negInf
+			}
+		}
+	}
+	return seq.sampler.Sample(logits, seq.tokens[:seq.prompt], seq.tokens[seq.prompt:])
+}
+
+// finish ends a choice that waits or runs. The caller takes its sequence off its list.
 func (s *scheduler) finish(seq *sequence, now time.Time, ev Event) {
 	if seq.kv != nil {
 		s.release(seq)
 	}
 	seq.finished = true
-	seq.times.Finished = now
-	s.send(seq, ev)
+	s.sendAt(seq, now, ev)
 }
 
 func (s *scheduler) release(seq *sequence) {
@@ -168,13 +202,21 @@ func (s *scheduler) release(seq *sequence) {
 	seq.kv = nil
 }
 
-func (s *scheduler) send(seq *sequence, ev Event) {
-	ev.Cached = seq.cached
+func (s *scheduler) send(seq *sequence, ev Event) { s.sendAt(seq, time.Time{}, ev) }
+
+// sendAt completes the event; finished is zero while the choice goes on.
+func (s *scheduler) sendAt(seq *sequence, finished time.Time, ev Event) {
+	ev.Choice = seq.index
+	ev.Cached, ev.Cache = seq.report.Matched, seq.report
 	ev.Times = seq.times
+	ev.Times.FirstToken, ev.Times.Finished = seq.firstToken, finished
+	if seq.index == 0 && len(seq.scores) == seq.prompt {
+		ev.Prompt, seq.scores = seq.scores, nil
+	}
 	s.outbox = append(s.outbox, delivery{seq, ev})
 }
 
-// deliver never blocks: a channel has room for all events of its sequence.
+// deliver never blocks: a channel has room for all events of its request.
 func (s *scheduler) deliver() {
 	for _, d := range s.outbox {
 		select {
@@ -183,7 +225,11 @@ func (s *scheduler) deliver() {
 			panic(fmt.Sprintf("engine: request %q has more than the %d events it can have",
 				d.seq.id, cap(d.seq.events)))
 		}
-		if d.event.Finish != "" {
+		if d.event.Finish == "" {
+			continue
+		}
+		d.seq.open--
+		if d.seq.open == 0 {
 			close(d.seq.events)
 		}
 	}
@@ -191,43 +237,11 @@ func (s *scheduler) deliver() {
 	s.outbox = s.outbox[:0]
 }
 
-// abortCancelled ends the sequences whose callers have gone.
-func (s *scheduler) abortCancelled() {
-	s.abort(func(seq *sequence) error {
-		if seq.ctx.Err() == nil {
-			return nil
-		}
-		return context.Cause(seq.ctx)
-	})
-}
-
-func (s *scheduler) abortAll(cause error) {
-	s.abort(func(*sequence) error { return cause })
-}
-
-// abort ends the sequences for which there is a cause.
-func (s *scheduler) abort(causeOf func(*sequence) error) {
-	now := time.Now()
-	hasEnded := func(seq *sequence) bool {
-		cause := causeOf(seq)
-		if cause == nil {
-			return false
-		}
-		phase := seq.phase()
-		s.stats.Aborts.count(phase)
-		s.log.Info("aborted", "request", seq.id, "phase", phase, "cause", cause,
-			"prompt_tokens", seq.prompt, "generated_tokens", seq.generated())
-		s.finish(seq, now, Event{Token: noToken, Finish: FinishAbort, Err: cause})
-		return true
-	}
-	s.waiting = slices.DeleteFunc(s.waiting, hasEnded)
-	s.running = slices.DeleteFunc(s.running, hasEnded)
-}
-
 func (s *scheduler) reset() error {
-	held, err := s.kv.Reset()
+	sequences, err := s.kv.Reset()
 	if errors.Is(err, kvcache.ErrHeld) {
-		return fmt.Errorf("%w: %d blocks are held", ErrHeld, held)
+		kv := s.kv.Stats()
+		return fmt.Errorf("%w: %d blocks are held, by %d sequences", ErrHeld, kv.Held-kv.Evictable, sequences)
 	}
 	return err
 }
@@ -235,7 +249,8 @@ func (s *scheduler) reset() error {
 // snapshot is a copy of the counts that shares nothing with the scheduler.
 func (s *scheduler) snapshot() Stats {
 	stats := s.stats
-	stats.Running, stats.Waiting = len(s.running), len(s.waiting)
+	stats.Running = len(s.running)
+	stats.Waiting, stats.WaitingTokens = sizeOf(s.waiting)
 	stats.KV = s.kv.Stats()
 	return stats
 }

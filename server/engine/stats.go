@@ -6,15 +6,17 @@ import (
 	"tailor/kvcache"
 )
 
-// Stats are an engine's counts. Apart from Running, Waiting and KV they only grow.
+// Stats are an engine's counts. All that are uint64, and the times, only grow.
 //
 // Each prompt token of an admitted request is counted once, when its row first exists: as
 // PromptReused at the first admission, as PromptComputed when it is run, or, where a
 // preempted request comes back to a longer prefix than it left, within ResumeReused.
-// What preemption makes necessary a second time is in Recomputed and in ResumeReused and
-// never looks like a hit.
+// What is computed or found a second time, after a preemption or for a choice that had to
+// wait, is in Recomputed and in ResumeReused and never looks like a hit.
 type Stats struct {
-	Running, Waiting int // sequences that hold blocks, and that do not
+	Running       int // sequences that hold blocks
+	Waiting       int // choices that hold none
+	WaitingTokens int // of their sequences
 
 	Requests    uint64 // admitted
 	RequestHits uint64 // of them, those that reused at least a token
@@ -23,8 +25,10 @@ type Stats struct {
 	PromptReused   uint64
 	Decoded        uint64 // tokens generated
 
-	Preemptions  uint64
-	Recomputed   uint64 // tokens run again after a preemption
+	Forks        uint64 // choices that went on in the blocks of the first
+	Deferred     uint64 // choices that had to wait, as there was no room beside the others
+	Preemptions  uint64 // sequences that lost their blocks
+	Recomputed   uint64 // tokens run again on resuming
 	ResumeReused uint64 // tokens found in the cache on resuming
 
 	Aborts Aborts
@@ -38,7 +42,7 @@ type Stats struct {
 	KV kvcache.Stats
 }
 
-// Aborts counts sequences by where they stood when they were aborted.
+// Aborts counts choices by where they stood when they were aborted.
 type Aborts struct {
 	Waiting uint64 // without blocks: in the queue, or preempted
 	Prefill uint64 // before the first token

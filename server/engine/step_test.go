@@ -15,13 +15,13 @@ import (
 func naive(req Request, logits func([]int32) []float32) answer {
 	tokens := slices.Clone(req.Tokens)
 	want := answer{finish: FinishLength}
-	for i := range req.MaxTokens {
+	for range req.MaxTokens {
 		out := logits(tokens)
 		row := make([]uint32, len(out))
 		for j, l := range out {
 			row[j] = math.Float32bits(l)
 		}
-		next := sample.New(req.Sampling).Sample(out, i)
+		next := sample.New(req.Sampling).Sample(out, req.Tokens, tokens[len(req.Tokens):])
 		tokens = append(tokens, next)
 		want.tokens = append(want.tokens, next)
 		want.bits = append(want.bits, row)

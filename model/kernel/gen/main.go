@@ -6,6 +6,7 @@ package main
 
 import (
 	"github.com/mmcloughlin/avo/build"
+	"github.com/mmcloughlin/avo/pass"
 )
 
 func main() {
@@ -21,8 +22,13 @@ func main() {
 		s.geluErf(c)
 		s.add()
 		s.scale()
+		s.peaks()
+		s.stream()
 	}
+	avx512.pairs()
+	avx512.round()
 	relax()
+	pass.Compile = pass.Concat(pass.Compile, encode)
 	build.Generate()
 }
 

@@ -1,0 +1,83 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"tailor/kvcache"
+	"tailor/model"
+)
+
+// memorySize is a number of bytes as people write it: 512MiB, 2GiB, 4GB, 1000000.
+type memorySize int64
+
+var memoryUnits = []struct {
+	suffix string
+	bytes  int64
+}{
+	{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"TiB", 1 << 40},
+	{"kB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}, {"B", 1}, {"", 1},
+}
+
+// UnmarshalText reads a whole number and a unit. Fractions are refused, so that what is
+// written is what is meant, to the byte.
+func (m *memorySize) UnmarshalText(text []byte) error {
+	for _, unit := range memoryUnits {
+		digits, found := strings.CutSuffix(string(text), unit.suffix)
+		if !found {
+			continue
+		}
+		n, err := strconv.ParseInt(strings.TrimSpace(digits), 10, 64)
+		if err != nil || n < 1 || n > math.MaxInt64/unit.bytes {
+			break
+		}
+		*m = memorySize(n * unit.bytes)
+		return nil
+	}
+	return fmt.Errorf("%q: must be a whole number of bytes, KiB, MiB, GiB or TiB (or kB, MB, GB, TB), such as 512MiB", text)
+}
+
+// MarshalText writes the bytes; nothing for none.
+func (m memorySize) MarshalText() ([]byte, error) {
+	if m == 0 {
+		return nil, nil
+	}
+	return []byte(strconv.FormatInt(int64(m), 10)), nil
+}
+
+// pool is the cache that the flags ask for, for a network of that shape.
+func (f *replicaFlags) pool(net model.Config) kvcache.Config {
+	return kvcache.Config{
+		Blocks: f.kvBlocks, BlockSize: f.blockSize, Eviction: f.eviction,
+		Layers: net.Layers, Heads: net.Heads, HeadDim: net.HeadDim(),
+	}
+}
+
+// load reads the checkpoint, and settles how many blocks the memory asked for holds, which
+// depends on the network's shape.
+func (f *replicaFlags) load(cmd *cobra.Command) (*checkpoint, error) {
+	c, err := loadCheckpoint(f.model, f.dtype)
+	if err != nil || f.kvMemory == 0 {
+		return c, err
+	}
+	if cmd.Flags().Changed("kv-blocks") {
+		return nil, misuse(cmd, "--kv-memory and --kv-blocks: give one of them")
+	}
+	pool := f.pool(c.net.Config())
+	if f.kvBlocks = pool.BlocksFor(int(f.kvMemory)); f.kvBlocks == 0 {
+		return nil, misuse(cmd, "--kv-memory %d: one block of %d tokens takes %d bytes", f.kvMemory, f.blockSize, pool.BlockBytes())
+	}
+	return c, nil
+}
+
+// describePool says what a replica's cache takes, exactly.
+func describePool(c *checkpoint, flags *replicaFlags) string {
+	pool := flags.pool(c.net.Config())
+	bytes := pool.PoolBytes()
+	return fmt.Sprintf("%d KV blocks of %d tokens in %.4g MiB (%d bytes), %v eviction, %s",
+		pool.Blocks, pool.BlockSize, float64(bytes)/(1<<20), bytes, pool.Eviction, plural(flags.threads, "thread"))
+}
