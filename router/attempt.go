@@ -154,10 +154,10 @@ func (x *exchange) exchangeHead(ctx context.Context, b *booking, cancel context.
 		Method: x.r.Method, URL: targetOf(b.base, x.r.URL), Host: b.base.Host, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 		Header: requestHeader(x.r.Header, x.row.RequestID),
 	}).WithContext(ctx)
-	if len(x.body.data) > 0 {
-		req.ContentLength = int64(len(x.body.data))
-		req.Body = x.body.reader()
-		req.GetBody = func() (io.ReadCloser, error) { return x.body.reader(), nil }
+	if len(x.body) > 0 {
+		req.ContentLength = int64(len(x.body))
+		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(x.body)), nil }
+		req.Body, _ = req.GetBody()
 	}
 	if x.route.retry {
 		// Tells the transport, and nobody else, that the request may be repeated on a new

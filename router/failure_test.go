@@ -206,8 +206,7 @@ func TestHedging(t *testing.T) {
 	}
 }
 
-// A body lies in a buffer that is used again: whatever is sent at one time, each replica
-// gets its own request's bytes.
+// Whatever is sent at one time, and sent again, each replica gets its own request's bytes.
 func TestBodiesDoNotMix(t *testing.T) {
 	rt := newTestRouter(t, 2, withPolicy("round_robin"))
 	for i := range rt.fakes {

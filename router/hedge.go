@@ -24,12 +24,10 @@ func (x *exchange) race(first choice, w *wish) attempt {
 	start := func(c choice) {
 		ctx, cancel := context.WithCancelCause(x.r.Context())
 		running[c.booking] = cancel
-		x.body.refs.Add(1)
 		x.router.stay()
 		go func() {
 			defer x.router.leave()
 			a := x.send(ctx, cancel, c)
-			x.body.release()
 			results <- a
 		}()
 	}

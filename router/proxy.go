@@ -28,7 +28,7 @@ type exchange struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
 	r       *http.Request
-	body    *payload
+	body    []byte
 	prompt  prompt
 	start   time.Time
 	row     Row
@@ -67,20 +67,14 @@ func (rt *Router) serve(w http.ResponseWriter, r *http.Request, how route) {
 	defer rt.leave()
 	if x.read() {
 		x.attempt()
-		x.body.release()
 	}
 }
 
 // read takes the body in and learns the prompt. False: the request has been refused.
 func (x *exchange) read() bool {
-	body, err := readPayload(x.w, x.r, x.router.config.MaxBody)
-	if err == nil {
-		if x.route.read != nil {
-			x.prompt, err = x.route.read(x.r.Header, body.data)
-		}
-		if err != nil {
-			body.release()
-		}
+	body, err := readBody(x.w, x.r, x.router.config.MaxBody)
+	if err == nil && x.route.read != nil {
+		x.prompt, err = x.route.read(x.r.Header, body)
 	}
 	x.body = body
 	x.row.Model, x.row.Stream, x.row.Salted = x.prompt.model, x.prompt.stream, x.prompt.salted

@@ -70,7 +70,7 @@ type replica struct {
 	lastErrorAt time.Time
 	epoch       string
 	pastEpoch   string // the one before
-	checking    bool // a health check is under way
+	checking    bool   // a health check is under way
 
 	load    policy.Load
 	active  int // prompt tokens of requests in flight, cached or not

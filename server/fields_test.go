@@ -373,3 +373,23 @@ func randomRequest(t *testing.T, r *rig, random *rand.Rand) (fields string, cut 
 	}
 	return fields, cut
 }
+
+// The scores of a prompt come with its first choice, which need not be the first to come:
+// every choice's echo has them.
+func TestEveryChoiceEchoesTheScores(t *testing.T) {
+	r := newRig(t, says(spell(t, "ab"), 0)) // which lets the last choice come first
+	const fields = `"prompt":[5,6,7],"echo":true,"logprobs":1,"n":3,"max_tokens":2`
+	out := r.complete(fields)
+	chunks, body := r.chunks("," + fields)
+	for i, c := range out.Choices {
+		if l := c.Logprobs; len(l.Tokens) != 5 || l.TokenLogprobs[1] == nil || *l.TokenLogprobs[1] != -1 || l.TokenLogprobs[2] == nil || *l.TokenLogprobs[2] != -2 {
+			t.Errorf("choice %d: %+v", i, l)
+		}
+		if joined(chunks, i) != c.Text {
+			t.Errorf("choice %d: streamed %q, want %q", i, joined(chunks, i), c.Text)
+		}
+	}
+	if n := strings.Count(body, "null,-1,-2"); n != 3 {
+		t.Errorf("%d of 3 choices echo the scores: %s", n, body)
+	}
+}

@@ -67,6 +67,7 @@ KV cache with a radix tree of prefixes; the router sends a request to the replic
 its prefix. What that saves is measured on real compute: 'tailor bench'.
 
 The model that comes with the binary needs no download: start with 'tailor up'.`,
+		Version:       version(),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		Args:          noArgs,
@@ -79,6 +80,7 @@ The model that comes with the binary needs no download: start with 'tailor up'.`
 	})
 	addOptionFlags(root)
 	root.PersistentFlags().String("log-level", "info", "least severe log line to print: debug, info, warn, error")
+	root.PersistentFlags().String("log-format", "text", "how log lines are written: text or json")
 	root.AddCommand(newUp(), newServe(), newRoute(), newBench(), newVerify(), newGPU())
 	return root
 }
@@ -93,7 +95,18 @@ func newLogger(cmd *cobra.Command) (*slog.Logger, error) {
 	if err := level.UnmarshalText([]byte(text)); err != nil {
 		return nil, misuse(cmd, "--log-level %q: must be debug, info, warn or error", text)
 	}
-	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level})), nil
+	format, err := cmd.Flags().GetString("log-format")
+	if err != nil {
+		return nil, err
+	}
+	options := &slog.HandlerOptions{Level: level}
+	switch format {
+	case "text":
+		return slog.New(slog.NewTextHandler(os.Stderr, options)), nil
+	case "json":
+		return slog.New(slog.NewJSONHandler(os.Stderr, options)), nil
+	}
+	return nil, misuse(cmd, "--log-format %q: must be text or json", format)
 }
 
 func misuse(cmd *cobra.Command, format string, args ...any) error {

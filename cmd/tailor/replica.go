@@ -64,7 +64,6 @@ func (f *replicaFlags) add(cmd *cobra.Command, blocks int) {
 most of its prompt cached; for at most %d steps past an older one)`, engine.Patience))
 	flags.DurationVar(&f.requestTimeout, "request-timeout", 0, "cancel requests that take longer, with 504; 0: never")
 	flags.BoolVar(&f.check, "check", false, "prove the KV cache's invariants at each idle moment (slow)")
-	f.access.add(cmd)
 }
 
 func addModelFlag(cmd *cobra.Command, to *string) {

@@ -36,7 +36,7 @@ func newServe() *cobra.Command {
 			group, ctx := errgroup.WithContext(cmd.Context())
 			r, err := startReplica(ctx, group, c, &flags, id, listen, log)
 			if err != nil {
-				return stopGroup(group, err)
+				return stopGroup(group, unlessStopped(cmd, err))
 			}
 			out := cmd.OutOrStdout()
 			fmt.Fprintf(out, "tailor %s is ready: %s\n\n", version(), describe(c))
@@ -47,6 +47,7 @@ func newServe() *cobra.Command {
 		},
 	}
 	flags.add(cmd, defaultBlocks)
+	flags.access.add(cmd)
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:8081", "address to serve on (port 0: any free one)")
 	cmd.Flags().StringVar(&id, "id", "r0", "the replica's name in answers, logs and metrics")
 	return cmd

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"crypto/tls"
 	"fmt"
 	"io"
@@ -53,13 +54,14 @@ engine, its own KV cache and its own port, the ones after the router's; they sha
 			group, ctx := errgroup.WithContext(cmd.Context())
 			f, err := startFleet(ctx, group, c, &flags, fleetPlan{replicas: replicas, listen: listen, policy: chosen}, log)
 			if err != nil {
-				return stopGroup(group, err)
+				return stopGroup(group, unlessStopped(cmd, err))
 			}
 			f.announce(cmd.OutOrStdout(), c, &flags)
 			return group.Wait()
 		},
 	}
 	flags.add(cmd, defaultBlocks)
+	flags.access.add(cmd)
 	cmd.Flags().IntVar(&replicas, "replicas", 3, "number of replicas")
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:8080", "the router's address; the replicas take the ports after it (port 0: any free ones)")
 	addPolicyFlag(cmd, &chosen)
@@ -168,10 +170,25 @@ func startRouter(ctx context.Context, group *errgroup.Group, cfg router.Config, 
 	return r, scheme + "://" + listener.Addr().String(), nil
 }
 
-// stopGroup ends what was started before err happened, and returns both errors.
+// stopGroup ends what was started before err happened, and returns what the end brought.
 func stopGroup(group *errgroup.Group, err error) error {
-	group.Go(func() error { return err }) // an error cancels the group's context
-	return group.Wait()
+	if err == nil {
+		err = context.Canceled // any error cancels the group's context
+	}
+	group.Go(func() error { return err })
+	if err = group.Wait(); errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
+}
+
+// unlessStopped is err, or nil if it only says that the process was told to stop while it
+// was starting.
+func unlessStopped(cmd *cobra.Command, err error) error {
+	if cmd.Context().Err() != nil && errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
 }
 
 // announce tells a person what runs and how to try it.

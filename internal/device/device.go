@@ -27,23 +27,27 @@ const (
 
 // Report is what one Probe saw.
 type Report struct {
-	State  State
-	GPUs   []GPU  // in NVML's order; empty unless State is Found
-	Reason string // one sentence; empty exactly if State is Found
+	State  State  `json:"state"`
+	GPUs   []GPU  `json:"gpus"`   // in NVML's order; empty unless State is Found
+	Reason string `json:"reason"` // one sentence; empty exactly if State is Found
 }
 
 // GPU is one device. A GPU that the driver counts but does not describe is listed with
 // what is known of it, so that the index of those after it stays right.
 type GPU struct {
-	Index  int
-	UUID   string  // empty if the driver does not say
-	Name   string  // empty if the driver does not say
-	Memory *Memory // nil if the driver does not say; never zeros instead
-	Reason string  // one sentence on what is missing; empty if nothing is
+	Index  int     `json:"index"`
+	UUID   string  `json:"uuid"`   // empty if the driver does not say
+	Name   string  `json:"name"`   // empty if the driver does not say
+	Memory *Memory `json:"memory"` // nil if the driver does not say; never zeros instead
+	Reason string  `json:"reason"` // one sentence on what is missing; empty if nothing is
 }
 
 // Memory is in bytes. Used includes what the driver reserves: Total is Used plus Free.
-type Memory struct{ Total, Used, Free uint64 }
+type Memory struct {
+	Total uint64 `json:"total_bytes"`
+	Used  uint64 `json:"used_bytes"`
+	Free  uint64 `json:"free_bytes"`
+}
 
 const gib = 1 << 30
 

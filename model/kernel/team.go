@@ -25,15 +25,20 @@ type Team struct {
 	context int
 	ranges  []unitRange // one per thread
 	task    Task
-	units   int64         // of the current run
-	done    atomic.Int64  // units of the current run that are finished
-	waiting atomic.Bool   // the caller is parked, or about to, until the run is done
+	units   int64       // of the current run
+	waiting atomic.Bool // the caller is parked, or about to, until the run is done
+	closed  atomic.Bool
 	wake    chan struct{} // capacity 1: tells the parked caller
 	helpers []*helper
-	closed  atomic.Bool
 	ended   sync.WaitGroup
 	scratch []*scratch // one per thread
 	rounded []uint16   // rows in bfloat16, grows to the largest product seen
+
+	// done counts the units of the current run that are finished. All threads write it, so
+	// its cache line holds nothing that they read meanwhile.
+	_    [cacheLine]byte
+	done atomic.Int64
+	_    [cacheLine]byte
 
 	matmul   matmul
 	rounding rounding
@@ -45,8 +50,10 @@ type Team struct {
 // unitRange is the units that a thread has before it, alone on its cache line.
 type unitRange struct {
 	word atomic.Uint64
-	_    [56]byte
+	_    [cacheLine - 8]byte
 }
+
+const cacheLine = 64
 
 // Task is work in units that may run in any order and at the same time. thread says
 // which of the team's threads runs the unit.

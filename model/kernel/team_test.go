@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"fmt"
+	"math"
 	"runtime"
 	"slices"
 	"sync/atomic"
@@ -136,6 +137,27 @@ func TestMatmulSameBits(t *testing.T) {
 				sameBits(t, "column", column, asFormat(f, turned[j*in:][:in]))
 			}
 			runtime.KeepAlive(mem)
+		}
+	})
+}
+
+// TestRoundedRowsArePadded: an odd row follows on what a longer one left, which is no
+// number here.
+func TestRoundedRowsArePadded(t *testing.T) {
+	forEach(t, func(t *testing.T, o *ops, _ oracle) {
+		mem, err := NewMemory(MatrixSize(BFloat16Pairs, 6, 1) + MatrixSize(BFloat16Pairs, 5, 1))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ones := []float32{1, 1, 1, 1, 1, 1}
+		even, odd := Pack(mem, BFloat16Pairs, ones, nil, 6, 1), Pack(mem, BFloat16Pairs, ones[:5], nil, 5, 1)
+		team := newTeam(1, 1, o)
+		defer team.Close()
+		nan, dst := slices.Repeat([]float32{float32(math.NaN())}, 12), make([]float32, 2)
+		team.Matmul(dst, nan, 2, even, None)
+		team.Matmul(dst, ones, 1, odd, None)
+		if dst[0] != 5 {
+			t.Errorf("five ones sum to %g", dst[0])
 		}
 	})
 }

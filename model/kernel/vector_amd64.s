@@ -519,7 +519,7 @@ TEXT ·panel1x16AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, BX
 
 panel1x16_loopAVX512:
-	PREFETCHT0   2048(DX)
+	PREFETCHNTA  4096(DX)
 	VBROADCASTSS (CX), Z1
 	VFMADD231PS  (DX), Z1, Z0
 	ADDQ         $+4, CX
@@ -552,8 +552,8 @@ TEXT ·panel1x32AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, BX
 
 panel1x32_loopAVX512:
-	PREFETCHT0   2048(DX)
-	PREFETCHT0   2112(DX)
+	PREFETCHNTA  4096(DX)
+	PREFETCHNTA  4160(DX)
 	VBROADCASTSS (CX), Z2
 	VFMADD231PS  (DX), Z2, Z0
 	VFMADD231PS  64(DX), Z2, Z1
@@ -589,9 +589,9 @@ TEXT ·panel1x48AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, BX
 
 panel1x48_loopAVX512:
-	PREFETCHT0   2048(DX)
-	PREFETCHT0   2112(DX)
-	PREFETCHT0   2176(DX)
+	PREFETCHNTA  4096(DX)
+	PREFETCHNTA  4160(DX)
+	PREFETCHNTA  4224(DX)
 	VBROADCASTSS (CX), Z3
 	VFMADD231PS  (DX), Z3, Z0
 	VFMADD231PS  64(DX), Z3, Z1
@@ -629,7 +629,7 @@ TEXT ·panel2x16AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, SI
 
 panel2x16_loopAVX512:
-	PREFETCHT0   2048(BX)
+	PREFETCHNTA  4096(BX)
 	VMOVUPS      (BX), Z2
 	VBROADCASTSS (CX), Z3
 	VFMADD231PS  Z2, Z3, Z0
@@ -670,8 +670,8 @@ TEXT ·panel2x32AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, SI
 
 panel2x32_loopAVX512:
-	PREFETCHT0   2048(BX)
-	PREFETCHT0   2112(BX)
+	PREFETCHNTA  4096(BX)
+	PREFETCHNTA  4160(BX)
 	VMOVUPS      (BX), Z4
 	VMOVUPS      64(BX), Z5
 	VBROADCASTSS (CX), Z6
@@ -719,9 +719,9 @@ TEXT ·panel2x48AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, SI
 
 panel2x48_loopAVX512:
-	PREFETCHT0   2048(BX)
-	PREFETCHT0   2112(BX)
-	PREFETCHT0   2176(BX)
+	PREFETCHNTA  4096(BX)
+	PREFETCHNTA  4160(BX)
+	PREFETCHNTA  4224(BX)
 	VMOVUPS      (BX), Z6
 	VMOVUPS      64(BX), Z7
 	VMOVUPS      128(BX), Z8
@@ -752,7 +752,7 @@ panel2x48_loopAVX512:
 	RET
 
 // func panel3x16AVX512(k int, a *float32, lda int, b *float32, ldb int, start *float32, lds int, c *float32, ldc int)
-// Requires: AVX, AVX512F, MMX+
+// Requires: AVX, AVX512F
 TEXT ·panel3x16AVX512(SB), NOSPLIT, $0-72
 	MOVQ    start+40(FP), AX
 	MOVQ    lds+48(FP), CX
@@ -772,7 +772,6 @@ TEXT ·panel3x16AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, SI
 
 panel3x16_loopAVX512:
-	PREFETCHT0   1024(BX)
 	VMOVUPS      (BX), Z3
 	VBROADCASTSS (CX), Z4
 	VFMADD231PS  Z3, Z4, Z0
@@ -797,7 +796,7 @@ panel3x16_loopAVX512:
 	RET
 
 // func panel3x32AVX512(k int, a *float32, lda int, b *float32, ldb int, start *float32, lds int, c *float32, ldc int)
-// Requires: AVX, AVX512F, MMX+
+// Requires: AVX, AVX512F
 TEXT ·panel3x32AVX512(SB), NOSPLIT, $0-72
 	MOVQ    start+40(FP), AX
 	MOVQ    lds+48(FP), CX
@@ -820,8 +819,6 @@ TEXT ·panel3x32AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, SI
 
 panel3x32_loopAVX512:
-	PREFETCHT0   2048(BX)
-	PREFETCHT0   2112(BX)
 	VMOVUPS      (BX), Z6
 	VMOVUPS      64(BX), Z7
 	VBROADCASTSS (CX), Z8
@@ -853,7 +850,7 @@ panel3x32_loopAVX512:
 	RET
 
 // func panel3x48AVX512(k int, a *float32, lda int, b *float32, ldb int, start *float32, lds int, c *float32, ldc int)
-// Requires: AVX, AVX512F, MMX+
+// Requires: AVX, AVX512F
 TEXT ·panel3x48AVX512(SB), NOSPLIT, $0-72
 	MOVQ    start+40(FP), AX
 	MOVQ    lds+48(FP), CX
@@ -879,9 +876,6 @@ TEXT ·panel3x48AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, SI
 
 panel3x48_loopAVX512:
-	PREFETCHT0   3072(BX)
-	PREFETCHT0   3136(BX)
-	PREFETCHT0   3200(BX)
 	VMOVUPS      (BX), Z9
 	VMOVUPS      64(BX), Z10
 	VMOVUPS      128(BX), Z11
@@ -920,7 +914,7 @@ panel3x48_loopAVX512:
 	RET
 
 // func panel4x16AVX512(k int, a *float32, lda int, b *float32, ldb int, start *float32, lds int, c *float32, ldc int)
-// Requires: AVX, AVX512F, MMX+
+// Requires: AVX, AVX512F
 TEXT ·panel4x16AVX512(SB), NOSPLIT, $0-72
 	MOVQ    start+40(FP), AX
 	MOVQ    lds+48(FP), CX
@@ -944,7 +938,6 @@ TEXT ·panel4x16AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, DI
 
 panel4x16_loopAVX512:
-	PREFETCHT0   1024(SI)
 	VMOVUPS      (SI), Z4
 	VBROADCASTSS (CX), Z5
 	VFMADD231PS  Z4, Z5, Z0
@@ -974,7 +967,7 @@ panel4x16_loopAVX512:
 	RET
 
 // func panel4x32AVX512(k int, a *float32, lda int, b *float32, ldb int, start *float32, lds int, c *float32, ldc int)
-// Requires: AVX, AVX512F, MMX+
+// Requires: AVX, AVX512F
 TEXT ·panel4x32AVX512(SB), NOSPLIT, $0-72
 	MOVQ    start+40(FP), AX
 	MOVQ    lds+48(FP), CX
@@ -1002,8 +995,6 @@ TEXT ·panel4x32AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, DI
 
 panel4x32_loopAVX512:
-	PREFETCHT0   2048(SI)
-	PREFETCHT0   2112(SI)
 	VMOVUPS      (SI), Z8
 	VMOVUPS      64(SI), Z9
 	VBROADCASTSS (CX), Z10
@@ -1042,7 +1033,7 @@ panel4x32_loopAVX512:
 	RET
 
 // func panel4x48AVX512(k int, a *float32, lda int, b *float32, ldb int, start *float32, lds int, c *float32, ldc int)
-// Requires: AVX, AVX512F, MMX+
+// Requires: AVX, AVX512F
 TEXT ·panel4x48AVX512(SB), NOSPLIT, $0-72
 	MOVQ    start+40(FP), AX
 	MOVQ    lds+48(FP), CX
@@ -1074,9 +1065,6 @@ TEXT ·panel4x48AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, DI
 
 panel4x48_loopAVX512:
-	PREFETCHT0   3072(SI)
-	PREFETCHT0   3136(SI)
-	PREFETCHT0   3200(SI)
 	VMOVUPS      (SI), Z12
 	VMOVUPS      64(SI), Z13
 	VMOVUPS      128(SI), Z14
@@ -1124,7 +1112,7 @@ panel4x48_loopAVX512:
 	RET
 
 // func panel5x16AVX512(k int, a *float32, lda int, b *float32, ldb int, start *float32, lds int, c *float32, ldc int)
-// Requires: AVX, AVX512F, MMX+
+// Requires: AVX, AVX512F
 TEXT ·panel5x16AVX512(SB), NOSPLIT, $0-72
 	MOVQ    start+40(FP), AX
 	MOVQ    lds+48(FP), CX
@@ -1150,7 +1138,6 @@ TEXT ·panel5x16AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, DI
 
 panel5x16_loopAVX512:
-	PREFETCHT0   1024(SI)
 	VMOVUPS      (SI), Z5
 	VBROADCASTSS (CX), Z6
 	VFMADD231PS  Z5, Z6, Z0
@@ -1184,7 +1171,7 @@ panel5x16_loopAVX512:
 	RET
 
 // func panel5x32AVX512(k int, a *float32, lda int, b *float32, ldb int, start *float32, lds int, c *float32, ldc int)
-// Requires: AVX, AVX512F, MMX+
+// Requires: AVX, AVX512F
 TEXT ·panel5x32AVX512(SB), NOSPLIT, $0-72
 	MOVQ    start+40(FP), AX
 	MOVQ    lds+48(FP), CX
@@ -1215,8 +1202,6 @@ TEXT ·panel5x32AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, DI
 
 panel5x32_loopAVX512:
-	PREFETCHT0   2048(SI)
-	PREFETCHT0   2112(SI)
 	VMOVUPS      (SI), Z10
 	VMOVUPS      64(SI), Z11
 	VBROADCASTSS (CX), Z12
@@ -1261,7 +1246,7 @@ panel5x32_loopAVX512:
 	RET
 
 // func panel5x48AVX512(k int, a *float32, lda int, b *float32, ldb int, start *float32, lds int, c *float32, ldc int)
-// Requires: AVX, AVX512F, MMX+
+// Requires: AVX, AVX512F
 TEXT ·panel5x48AVX512(SB), NOSPLIT, $0-72
 	MOVQ    start+40(FP), AX
 	MOVQ    lds+48(FP), CX
@@ -1297,9 +1282,6 @@ TEXT ·panel5x48AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, DI
 
 panel5x48_loopAVX512:
-	PREFETCHT0   3072(SI)
-	PREFETCHT0   3136(SI)
-	PREFETCHT0   3200(SI)
 	VMOVUPS      (SI), Z15
 	VMOVUPS      64(SI), Z16
 	VMOVUPS      128(SI), Z17
@@ -1383,7 +1365,7 @@ TEXT ·panel6x16AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, DI
 
 panel6x16_loopAVX512:
-	PREFETCHT0   1024(SI)
+	PREFETCHT1   2048(SI)
 	VMOVUPS      (SI), Z6
 	VBROADCASTSS (CX), Z7
 	VFMADD231PS  Z6, Z7, Z0
@@ -1455,8 +1437,8 @@ TEXT ·panel6x32AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, DI
 
 panel6x32_loopAVX512:
-	PREFETCHT0   2048(SI)
-	PREFETCHT0   2112(SI)
+	PREFETCHT1   4096(SI)
+	PREFETCHT1   4160(SI)
 	VMOVUPS      (SI), Z12
 	VMOVUPS      64(SI), Z13
 	VBROADCASTSS (CX), Z14
@@ -1547,9 +1529,9 @@ TEXT ·panel6x48AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, DI
 
 panel6x48_loopAVX512:
-	PREFETCHT0   3072(SI)
-	PREFETCHT0   3136(SI)
-	PREFETCHT0   3200(SI)
+	PREFETCHT1   6144(SI)
+	PREFETCHT1   6208(SI)
+	PREFETCHT1   6272(SI)
 	VMOVUPS      (SI), Z18
 	VMOVUPS      64(SI), Z19
 	VMOVUPS      128(SI), Z20
@@ -1645,7 +1627,7 @@ TEXT ·panel7x16AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, R8
 
 panel7x16_loopAVX512:
-	PREFETCHT0   1024(DI)
+	PREFETCHT1   2048(DI)
 	VMOVUPS      (DI), Z7
 	VBROADCASTSS (CX), Z8
 	VFMADD231PS  Z7, Z8, Z0
@@ -1727,8 +1709,8 @@ TEXT ·panel7x32AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, R8
 
 panel7x32_loopAVX512:
-	PREFETCHT0   2048(DI)
-	PREFETCHT0   2112(DI)
+	PREFETCHT1   4096(DI)
+	PREFETCHT1   4160(DI)
 	VMOVUPS      (DI), Z14
 	VMOVUPS      64(DI), Z15
 	VBROADCASTSS (CX), Z16
@@ -1832,9 +1814,9 @@ TEXT ·panel7x48AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, R8
 
 panel7x48_loopAVX512:
-	PREFETCHT0   3072(DI)
-	PREFETCHT0   3136(DI)
-	PREFETCHT0   3200(DI)
+	PREFETCHT1   6144(DI)
+	PREFETCHT1   6208(DI)
+	PREFETCHT1   6272(DI)
 	VMOVUPS      (DI), Z21
 	VMOVUPS      64(DI), Z22
 	VMOVUPS      128(DI), Z23
@@ -1941,7 +1923,7 @@ TEXT ·panel8x16AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, R8
 
 panel8x16_loopAVX512:
-	PREFETCHT0   1024(DI)
+	PREFETCHT1   2048(DI)
 	VMOVUPS      (DI), Z8
 	VBROADCASTSS (CX), Z9
 	VFMADD231PS  Z8, Z9, Z0
@@ -2030,8 +2012,8 @@ TEXT ·panel8x32AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, R8
 
 panel8x32_loopAVX512:
-	PREFETCHT0   2048(DI)
-	PREFETCHT0   2112(DI)
+	PREFETCHT1   4096(DI)
+	PREFETCHT1   4160(DI)
 	VMOVUPS      (DI), Z16
 	VMOVUPS      64(DI), Z17
 	VBROADCASTSS (CX), Z18
@@ -2145,9 +2127,9 @@ TEXT ·panel8x48AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, R8
 
 panel8x48_loopAVX512:
-	PREFETCHT0   3072(DI)
-	PREFETCHT0   3136(DI)
-	PREFETCHT0   3200(DI)
+	PREFETCHT1   6144(DI)
+	PREFETCHT1   6208(DI)
+	PREFETCHT1   6272(DI)
 	VMOVUPS      (DI), Z24
 	VMOVUPS      64(DI), Z25
 	VMOVUPS      128(DI), Z26
@@ -2264,7 +2246,7 @@ TEXT ·panel9x16AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, R8
 
 panel9x16_loopAVX512:
-	PREFETCHT0   1024(DI)
+	PREFETCHT1   2048(DI)
 	VMOVUPS      (DI), Z9
 	VBROADCASTSS (CX), Z10
 	VFMADD231PS  Z9, Z10, Z0
@@ -2360,8 +2342,8 @@ TEXT ·panel9x32AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, R8
 
 panel9x32_loopAVX512:
-	PREFETCHT0   2048(DI)
-	PREFETCHT0   2112(DI)
+	PREFETCHT1   4096(DI)
+	PREFETCHT1   4160(DI)
 	VMOVUPS      (DI), Z18
 	VMOVUPS      64(DI), Z19
 	VBROADCASTSS (CX), Z20
@@ -2485,9 +2467,9 @@ TEXT ·panel9x48AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, R8
 
 panel9x48_loopAVX512:
-	PREFETCHT0   3072(DI)
-	PREFETCHT0   3136(DI)
-	PREFETCHT0   3200(DI)
+	PREFETCHT1   6144(DI)
+	PREFETCHT1   6208(DI)
+	PREFETCHT1   6272(DI)
 	VMOVUPS      (DI), Z27
 	VMOVUPS      64(DI), Z28
 	VMOVUPS      128(DI), Z29
@@ -2592,7 +2574,7 @@ TEXT ·panelF161x16AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x01, BX
 
 panelF161x16_loopAVX512:
-	PREFETCHT0   2048(DX)
+	PREFETCHNTA  4096(DX)
 	VBROADCASTSS (CX), Z1
 	VCVTPH2PS    (DX), Z2
 	VFMADD231PS  Z2, Z1, Z0
@@ -2627,8 +2609,8 @@ TEXT ·panelF161x48AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x01, BX
 
 panelF161x48_loopAVX512:
-	PREFETCHT0   2048(DX)
-	PREFETCHT0   2112(DX)
+	PREFETCHNTA  4096(DX)
+	PREFETCHNTA  4160(DX)
 	VBROADCASTSS (CX), Z3
 	VCVTPH2PS    (DX), Z4
 	VFMADD231PS  Z4, Z3, Z0
@@ -2669,7 +2651,7 @@ TEXT ·panelF162x16AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x01, SI
 
 panelF162x16_loopAVX512:
-	PREFETCHT0   2048(BX)
+	PREFETCHNTA  4096(BX)
 	VCVTPH2PS    (BX), Z2
 	VBROADCASTSS (CX), Z3
 	VFMADD231PS  Z2, Z3, Z0
@@ -2712,8 +2694,8 @@ TEXT ·panelF162x48AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x01, SI
 
 panelF162x48_loopAVX512:
-	PREFETCHT0   2048(BX)
-	PREFETCHT0   2112(BX)
+	PREFETCHNTA  4096(BX)
+	PREFETCHNTA  4160(BX)
 	VCVTPH2PS    (BX), Z6
 	VCVTPH2PS    32(BX), Z7
 	VCVTPH2PS    64(BX), Z8
@@ -2744,7 +2726,7 @@ panelF162x48_loopAVX512:
 	RET
 
 // func panelF163x16AVX512(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
-// Requires: AVX, AVX512F, MMX+
+// Requires: AVX, AVX512F
 TEXT ·panelF163x16AVX512(SB), NOSPLIT, $0-72
 	MOVQ    start+40(FP), AX
 	MOVQ    lds+48(FP), CX
@@ -2764,7 +2746,6 @@ TEXT ·panelF163x16AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x01, SI
 
 panelF163x16_loopAVX512:
-	PREFETCHT0   1024(BX)
 	VCVTPH2PS    (BX), Z3
 	VBROADCASTSS (CX), Z4
 	VFMADD231PS  Z3, Z4, Z0
@@ -2789,7 +2770,7 @@ panelF163x16_loopAVX512:
 	RET
 
 // func panelF163x48AVX512(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
-// Requires: AVX, AVX512F, MMX+
+// Requires: AVX, AVX512F
 TEXT ·panelF163x48AVX512(SB), NOSPLIT, $0-72
 	MOVQ    start+40(FP), AX
 	MOVQ    lds+48(FP), CX
@@ -2815,8 +2796,6 @@ TEXT ·panelF163x48AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x01, SI
 
 panelF163x48_loopAVX512:
-	PREFETCHT0   3072(BX)
-	PREFETCHT0   3136(BX)
 	VCVTPH2PS    (BX), Z9
 	VCVTPH2PS    32(BX), Z10
 	VCVTPH2PS    64(BX), Z11
@@ -2855,7 +2834,7 @@ panelF163x48_loopAVX512:
 	RET
 
 // func panelF164x16AVX512(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
-// Requires: AVX, AVX512F, MMX+
+// Requires: AVX, AVX512F
 TEXT ·panelF164x16AVX512(SB), NOSPLIT, $0-72
 	MOVQ    start+40(FP), AX
 	MOVQ    lds+48(FP), CX
@@ -2879,7 +2858,6 @@ TEXT ·panelF164x16AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x01, DI
 
 panelF164x16_loopAVX512:
-	PREFETCHT0   1024(SI)
 	VCVTPH2PS    (SI), Z4
 	VBROADCASTSS (CX), Z5
 	VFMADD231PS  Z4, Z5, Z0
@@ -2909,7 +2887,7 @@ panelF164x16_loopAVX512:
 	RET
 
 // func panelF164x48AVX512(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
-// Requires: AVX, AVX512F, MMX+
+// Requires: AVX, AVX512F
 TEXT ·panelF164x48AVX512(SB), NOSPLIT, $0-72
 	MOVQ    start+40(FP), AX
 	MOVQ    lds+48(FP), CX
@@ -2941,8 +2919,6 @@ TEXT ·panelF164x48AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x01, DI
 
 panelF164x48_loopAVX512:
-	PREFETCHT0   3072(SI)
-	PREFETCHT0   3136(SI)
 	VCVTPH2PS    (SI), Z12
 	VCVTPH2PS    32(SI), Z13
 	VCVTPH2PS    64(SI), Z14
@@ -2990,7 +2966,7 @@ panelF164x48_loopAVX512:
 	RET
 
 // func panelF165x16AVX512(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
-// Requires: AVX, AVX512F, MMX+
+// Requires: AVX, AVX512F
 TEXT ·panelF165x16AVX512(SB), NOSPLIT, $0-72
 	MOVQ    start+40(FP), AX
 	MOVQ    lds+48(FP), CX
@@ -3016,7 +2992,6 @@ TEXT ·panelF165x16AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x01, DI
 
 panelF165x16_loopAVX512:
-	PREFETCHT0   1024(SI)
 	VCVTPH2PS    (SI), Z5
 	VBROADCASTSS (CX), Z6
 	VFMADD231PS  Z5, Z6, Z0
@@ -3050,7 +3025,7 @@ panelF165x16_loopAVX512:
 	RET
 
 // func panelF165x48AVX512(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
-// Requires: AVX, AVX512F, MMX+
+// Requires: AVX, AVX512F
 TEXT ·panelF165x48AVX512(SB), NOSPLIT, $0-72
 	MOVQ    start+40(FP), AX
 	MOVQ    lds+48(FP), CX
@@ -3086,8 +3061,6 @@ TEXT ·panelF165x48AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x01, DI
 
 panelF165x48_loopAVX512:
-	PREFETCHT0   3072(SI)
-	PREFETCHT0   3136(SI)
 	VCVTPH2PS    (SI), Z15
 	VCVTPH2PS    32(SI), Z16
 	VCVTPH2PS    64(SI), Z17
@@ -3171,7 +3144,7 @@ TEXT ·panelF166x16AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x01, DI
 
 panelF166x16_loopAVX512:
-	PREFETCHT0   1024(SI)
+	PREFETCHT1   2048(SI)
 	VCVTPH2PS    (SI), Z6
 	VBROADCASTSS (CX), Z7
 	VFMADD231PS  Z6, Z7, Z0
@@ -3249,8 +3222,8 @@ TEXT ·panelF166x48AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x01, DI
 
 panelF166x48_loopAVX512:
-	PREFETCHT0   3072(SI)
-	PREFETCHT0   3136(SI)
+	PREFETCHT1   6144(SI)
+	PREFETCHT1   6208(SI)
 	VCVTPH2PS    (SI), Z18
 	VCVTPH2PS    32(SI), Z19
 	VCVTPH2PS    64(SI), Z20
@@ -3346,7 +3319,7 @@ TEXT ·panelF167x16AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x01, R8
 
 panelF167x16_loopAVX512:
-	PREFETCHT0   1024(DI)
+	PREFETCHT1   2048(DI)
 	VCVTPH2PS    (DI), Z7
 	VBROADCASTSS (CX), Z8
 	VFMADD231PS  Z7, Z8, Z0
@@ -3435,8 +3408,8 @@ TEXT ·panelF167x48AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x01, R8
 
 panelF167x48_loopAVX512:
-	PREFETCHT0   3072(DI)
-	PREFETCHT0   3136(DI)
+	PREFETCHT1   6144(DI)
+	PREFETCHT1   6208(DI)
 	VCVTPH2PS    (DI), Z21
 	VCVTPH2PS    32(DI), Z22
 	VCVTPH2PS    64(DI), Z23
@@ -3543,7 +3516,7 @@ TEXT ·panelF168x16AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x01, R8
 
 panelF168x16_loopAVX512:
-	PREFETCHT0   1024(DI)
+	PREFETCHT1   2048(DI)
 	VCVTPH2PS    (DI), Z8
 	VBROADCASTSS (CX), Z9
 	VFMADD231PS  Z8, Z9, Z0
@@ -3640,8 +3613,8 @@ TEXT ·panelF168x48AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x01, R8
 
 panelF168x48_loopAVX512:
-	PREFETCHT0   3072(DI)
-	PREFETCHT0   3136(DI)
+	PREFETCHT1   6144(DI)
+	PREFETCHT1   6208(DI)
 	VCVTPH2PS    (DI), Z24
 	VCVTPH2PS    32(DI), Z25
 	VCVTPH2PS    64(DI), Z26
@@ -3758,7 +3731,7 @@ TEXT ·panelF169x16AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x01, R8
 
 panelF169x16_loopAVX512:
-	PREFETCHT0   1024(DI)
+	PREFETCHT1   2048(DI)
 	VCVTPH2PS    (DI), Z9
 	VBROADCASTSS (CX), Z10
 	VFMADD231PS  Z9, Z10, Z0
@@ -3863,8 +3836,8 @@ TEXT ·panelF169x48AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x01, R8
 
 panelF169x48_loopAVX512:
-	PREFETCHT0   3072(DI)
-	PREFETCHT0   3136(DI)
+	PREFETCHT1   6144(DI)
+	PREFETCHT1   6208(DI)
 	VCVTPH2PS    (DI), Z27
 	VCVTPH2PS    32(DI), Z28
 	VCVTPH2PS    64(DI), Z29
@@ -3974,7 +3947,7 @@ TEXT ·panelBF161x16AVX512(SB), NOSPLIT, $0-72
 	JL           panelBF161x16_oddAVX512
 
 panelBF161x16_loopAVX512:
-	PREFETCHT0   2048(DX)
+	PREFETCHNTA  4096(DX)
 	VBROADCASTSS (CX), Z2
 	VPSLLD       $0x10, (DX), Z3
 	VFMADD231PS  Z3, Z2, Z0
@@ -4026,9 +3999,9 @@ TEXT ·panelBF161x48AVX512(SB), NOSPLIT, $0-72
 	JL           panelBF161x48_oddAVX512
 
 panelBF161x48_loopAVX512:
-	PREFETCHT0   2048(DX)
-	PREFETCHT0   2112(DX)
-	PREFETCHT0   2176(DX)
+	PREFETCHNTA  4096(DX)
+	PREFETCHNTA  4160(DX)
+	PREFETCHNTA  4224(DX)
 	VBROADCASTSS (CX), Z4
 	VPSLLD       $0x10, (DX), Z5
 	VFMADD231PS  Z5, Z4, Z0
@@ -4094,7 +4067,7 @@ TEXT ·panelBF162x16AVX512(SB), NOSPLIT, $0-72
 	JL           panelBF162x16_oddAVX512
 
 panelBF162x16_loopAVX512:
-	PREFETCHT0   2048(BX)
+	PREFETCHNTA  4096(BX)
 	VPSLLD       $0x10, (BX), Z3
 	VBROADCASTSS (CX), Z4
 	VFMADD231PS  Z3, Z4, Z0
@@ -4158,9 +4131,9 @@ TEXT ·panelBF162x48AVX512(SB), NOSPLIT, $0-72
 	JL           panelBF162x48_oddAVX512
 
 panelBF162x48_loopAVX512:
-	PREFETCHT0   2048(BX)
-	PREFETCHT0   2112(BX)
-	PREFETCHT0   2176(BX)
+	PREFETCHNTA  4096(BX)
+	PREFETCHNTA  4160(BX)
+	PREFETCHNTA  4224(BX)
 	VPSLLD       $0x10, (BX), Z7
 	VPSLLD       $0x10, 64(BX), Z8
 	VPSLLD       $0x10, 128(BX), Z9
@@ -4219,7 +4192,7 @@ panelBF162x48_doneAVX512:
 	RET
 
 // func panelBF163x16AVX512(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
-// Requires: AVX, AVX512F, MMX+
+// Requires: AVX, AVX512F
 TEXT ·panelBF163x16AVX512(SB), NOSPLIT, $0-72
 	MOVQ         start+40(FP), AX
 	MOVQ         lds+48(FP), CX
@@ -4244,7 +4217,6 @@ TEXT ·panelBF163x16AVX512(SB), NOSPLIT, $0-72
 	JL           panelBF163x16_oddAVX512
 
 panelBF163x16_loopAVX512:
-	PREFETCHT0   1024(BX)
 	VPSLLD       $0x10, (BX), Z4
 	VBROADCASTSS (CX), Z5
 	VFMADD231PS  Z4, Z5, Z0
@@ -4289,7 +4261,7 @@ panelBF163x16_doneAVX512:
 	RET
 
 // func panelBF163x48AVX512(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
-// Requires: AVX, AVX512F, MMX+
+// Requires: AVX, AVX512F
 TEXT ·panelBF163x48AVX512(SB), NOSPLIT, $0-72
 	MOVQ         start+40(FP), AX
 	MOVQ         lds+48(FP), CX
@@ -4320,9 +4292,6 @@ TEXT ·panelBF163x48AVX512(SB), NOSPLIT, $0-72
 	JL           panelBF163x48_oddAVX512
 
 panelBF163x48_loopAVX512:
-	PREFETCHT0   3072(BX)
-	PREFETCHT0   3136(BX)
-	PREFETCHT0   3200(BX)
 	VPSLLD       $0x10, (BX), Z10
 	VPSLLD       $0x10, 64(BX), Z11
 	VPSLLD       $0x10, 128(BX), Z12
@@ -4397,7 +4366,7 @@ panelBF163x48_doneAVX512:
 	RET
 
 // func panelBF164x16AVX512(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
-// Requires: AVX, AVX512F, MMX+
+// Requires: AVX, AVX512F
 TEXT ·panelBF164x16AVX512(SB), NOSPLIT, $0-72
 	MOVQ         start+40(FP), AX
 	MOVQ         lds+48(FP), CX
@@ -4426,7 +4395,6 @@ TEXT ·panelBF164x16AVX512(SB), NOSPLIT, $0-72
 	JL           panelBF164x16_oddAVX512
 
 panelBF164x16_loopAVX512:
-	PREFETCHT0   1024(SI)
 	VPSLLD       $0x10, (SI), Z5
 	VBROADCASTSS (CX), Z6
 	VFMADD231PS  Z5, Z6, Z0
@@ -4480,7 +4448,7 @@ panelBF164x16_doneAVX512:
 	RET
 
 // func panelBF164x48AVX512(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
-// Requires: AVX, AVX512F, MMX+
+// Requires: AVX, AVX512F
 TEXT ·panelBF164x48AVX512(SB), NOSPLIT, $0-72
 	MOVQ         start+40(FP), AX
 	MOVQ         lds+48(FP), CX
@@ -4517,9 +4485,6 @@ TEXT ·panelBF164x48AVX512(SB), NOSPLIT, $0-72
 	JL           panelBF164x48_oddAVX512
 
 panelBF164x48_loopAVX512:
-	PREFETCHT0   3072(SI)
-	PREFETCHT0   3136(SI)
-	PREFETCHT0   3200(SI)
 	VPSLLD       $0x10, (SI), Z13
 	VPSLLD       $0x10, 64(SI), Z14
 	VPSLLD       $0x10, 128(SI), Z15
@@ -4611,7 +4576,7 @@ panelBF164x48_doneAVX512:
 	RET
 
 // func panelBF165x16AVX512(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
-// Requires: AVX, AVX512F, MMX+
+// Requires: AVX, AVX512F
 TEXT ·panelBF165x16AVX512(SB), NOSPLIT, $0-72
 	MOVQ         start+40(FP), AX
 	MOVQ         lds+48(FP), CX
@@ -4642,7 +4607,6 @@ TEXT ·panelBF165x16AVX512(SB), NOSPLIT, $0-72
 	JL           panelBF165x16_oddAVX512
 
 panelBF165x16_loopAVX512:
-	PREFETCHT0   1024(SI)
 	VPSLLD       $0x10, (SI), Z6
 	VBROADCASTSS (CX), Z7
 	VFMADD231PS  Z6, Z7, Z0
@@ -4704,7 +4668,7 @@ panelBF165x16_doneAVX512:
 	RET
 
 // func panelBF165x48AVX512(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
-// Requires: AVX, AVX512F, MMX+
+// Requires: AVX, AVX512F
 TEXT ·panelBF165x48AVX512(SB), NOSPLIT, $0-72
 	MOVQ         start+40(FP), AX
 	MOVQ         lds+48(FP), CX
@@ -4745,9 +4709,6 @@ TEXT ·panelBF165x48AVX512(SB), NOSPLIT, $0-72
 	JL           panelBF165x48_oddAVX512
 
 panelBF165x48_loopAVX512:
-	PREFETCHT0   3072(SI)
-	PREFETCHT0   3136(SI)
-	PREFETCHT0   3200(SI)
 	VPSLLD       $0x10, (SI), Z16
 	VPSLLD       $0x10, 64(SI), Z17
 	VPSLLD       $0x10, 128(SI), Z18
@@ -4888,7 +4849,7 @@ TEXT ·panelBF166x16AVX512(SB), NOSPLIT, $0-72
 	JL           panelBF166x16_oddAVX512
 
 panelBF166x16_loopAVX512:
-	PREFETCHT0   1024(SI)
+	PREFETCHT1   2048(SI)
 	VPSLLD       $0x10, (SI), Z7
 	VBROADCASTSS (CX), Z8
 	VFMADD231PS  Z7, Z8, Z0
@@ -5003,9 +4964,9 @@ TEXT ·panelBF166x48AVX512(SB), NOSPLIT, $0-72
 	JL           panelBF166x48_oddAVX512
 
 panelBF166x48_loopAVX512:
-	PREFETCHT0   3072(SI)
-	PREFETCHT0   3136(SI)
-	PREFETCHT0   3200(SI)
+	PREFETCHT1   6144(SI)
+	PREFETCHT1   6208(SI)
+	PREFETCHT1   6272(SI)
 	VPSLLD       $0x10, (SI), Z19
 	VPSLLD       $0x10, 64(SI), Z20
 	VPSLLD       $0x10, 128(SI), Z21
@@ -5166,7 +5127,7 @@ TEXT ·panelBF167x16AVX512(SB), NOSPLIT, $0-72
 	JL           panelBF167x16_oddAVX512
 
 panelBF167x16_loopAVX512:
-	PREFETCHT0   1024(DI)
+	PREFETCHT1   2048(DI)
 	VPSLLD       $0x10, (DI), Z8
 	VBROADCASTSS (CX), Z9
 	VFMADD231PS  Z8, Z9, Z0
@@ -5296,9 +5257,9 @@ TEXT ·panelBF167x48AVX512(SB), NOSPLIT, $0-72
 	JL           panelBF167x48_oddAVX512
 
 panelBF167x48_loopAVX512:
-	PREFETCHT0   3072(DI)
-	PREFETCHT0   3136(DI)
-	PREFETCHT0   3200(DI)
+	PREFETCHT1   6144(DI)
+	PREFETCHT1   6208(DI)
+	PREFETCHT1   6272(DI)
 	VPSLLD       $0x10, (DI), Z22
 	VPSLLD       $0x10, 64(DI), Z23
 	VPSLLD       $0x10, 128(DI), Z24
@@ -5478,7 +5439,7 @@ TEXT ·panelBF168x16AVX512(SB), NOSPLIT, $0-72
 	JL           panelBF168x16_oddAVX512
 
 panelBF168x16_loopAVX512:
-	PREFETCHT0   1024(DI)
+	PREFETCHT1   2048(DI)
 	VPSLLD       $0x10, (DI), Z9
 	VBROADCASTSS (CX), Z10
 	VFMADD231PS  Z9, Z10, Z0
@@ -5620,9 +5581,9 @@ TEXT ·panelBF168x48AVX512(SB), NOSPLIT, $0-72
 	JL           panelBF168x48_oddAVX512
 
 panelBF168x48_loopAVX512:
-	PREFETCHT0   3072(DI)
-	PREFETCHT0   3136(DI)
-	PREFETCHT0   3200(DI)
+	PREFETCHT1   6144(DI)
+	PREFETCHT1   6208(DI)
+	PREFETCHT1   6272(DI)
 	VPSLLD       $0x10, (DI), Z25
 	VPSLLD       $0x10, 64(DI), Z26
 	VPSLLD       $0x10, 128(DI), Z27
@@ -5820,7 +5781,7 @@ TEXT ·panelBF169x16AVX512(SB), NOSPLIT, $0-72
 	JL           panelBF169x16_oddAVX512
 
 panelBF169x16_loopAVX512:
-	PREFETCHT0   1024(DI)
+	PREFETCHT1   2048(DI)
 	VPSLLD       $0x10, (DI), Z10
 	VBROADCASTSS (CX), Z11
 	VFMADD231PS  Z10, Z11, Z0
@@ -5974,9 +5935,9 @@ TEXT ·panelBF169x48AVX512(SB), NOSPLIT, $0-72
 	JL           panelBF169x48_oddAVX512
 
 panelBF169x48_loopAVX512:
-	PREFETCHT0   3072(DI)
-	PREFETCHT0   3136(DI)
-	PREFETCHT0   3200(DI)
+	PREFETCHT1   6144(DI)
+	PREFETCHT1   6208(DI)
+	PREFETCHT1   6272(DI)
 	VPSLLD       $0x10, (DI), Z28
 	VPSLLD       $0x10, 64(DI), Z29
 	VPSLLD       $0x10, 128(DI), Z30
@@ -7867,7 +7828,7 @@ TEXT ·panel1x16AVX2(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, BX
 
 panel1x16_loopAVX2:
-	PREFETCHT0   2048(DX)
+	PREFETCHNTA  4096(DX)
 	VBROADCASTSS (CX), Y2
 	VFMADD231PS  (DX), Y2, Y0
 	VFMADD231PS  32(DX), Y2, Y1
@@ -7905,7 +7866,7 @@ TEXT ·panel2x16AVX2(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, SI
 
 panel2x16_loopAVX2:
-	PREFETCHT0   2048(BX)
+	PREFETCHNTA  4096(BX)
 	VMOVUPS      (BX), Y4
 	VMOVUPS      32(BX), Y5
 	VBROADCASTSS (CX), Y6
@@ -7931,7 +7892,7 @@ panel2x16_loopAVX2:
 	RET
 
 // func panel3x16AVX2(k int, a *float32, lda int, b *float32, ldb int, start *float32, lds int, c *float32, ldc int)
-// Requires: AVX, FMA3, MMX+
+// Requires: AVX, FMA3
 TEXT ·panel3x16AVX2(SB), NOSPLIT, $0-72
 	MOVQ    start+40(FP), AX
 	MOVQ    lds+48(FP), CX
@@ -7954,7 +7915,6 @@ TEXT ·panel3x16AVX2(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, SI
 
 panel3x16_loopAVX2:
-	PREFETCHT0   1024(BX)
 	VMOVUPS      (BX), Y6
 	VMOVUPS      32(BX), Y7
 	VBROADCASTSS (CX), Y8
@@ -7986,7 +7946,7 @@ panel3x16_loopAVX2:
 	RET
 
 // func panel4x16AVX2(k int, a *float32, lda int, b *float32, ldb int, start *float32, lds int, c *float32, ldc int)
-// Requires: AVX, FMA3, MMX+
+// Requires: AVX, FMA3
 TEXT ·panel4x16AVX2(SB), NOSPLIT, $0-72
 	MOVQ    start+40(FP), AX
 	MOVQ    lds+48(FP), CX
@@ -8014,7 +7974,6 @@ TEXT ·panel4x16AVX2(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, DI
 
 panel4x16_loopAVX2:
-	PREFETCHT0   1024(SI)
 	VMOVUPS      (SI), Y8
 	VMOVUPS      32(SI), Y9
 	VBROADCASTSS (CX), Y10
@@ -8053,7 +8012,7 @@ panel4x16_loopAVX2:
 	RET
 
 // func panel5x16AVX2(k int, a *float32, lda int, b *float32, ldb int, start *float32, lds int, c *float32, ldc int)
-// Requires: AVX, FMA3, MMX+
+// Requires: AVX, FMA3
 TEXT ·panel5x16AVX2(SB), NOSPLIT, $0-72
 	MOVQ    start+40(FP), AX
 	MOVQ    lds+48(FP), CX
@@ -8084,7 +8043,6 @@ TEXT ·panel5x16AVX2(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, DI
 
 panel5x16_loopAVX2:
-	PREFETCHT0   1024(SI)
 	VMOVUPS      (SI), Y10
 	VMOVUPS      32(SI), Y11
 	VBROADCASTSS (CX), Y12
@@ -8163,7 +8121,7 @@ TEXT ·panel6x16AVX2(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, DI
 
 panel6x16_loopAVX2:
-	PREFETCHT0   1024(SI)
+	PREFETCHT1   2048(SI)
 	VMOVUPS      (SI), Y12
 	VMOVUPS      32(SI), Y13
 	VBROADCASTSS (CX), Y14
@@ -8235,9 +8193,9 @@ TEXT ·panel1x48AVX2(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, BX
 
 panel1x48_loopAVX2:
-	PREFETCHT0   2048(DX)
-	PREFETCHT0   2112(DX)
-	PREFETCHT0   2176(DX)
+	PREFETCHNTA  4096(DX)
+	PREFETCHNTA  4160(DX)
+	PREFETCHNTA  4224(DX)
 	VBROADCASTSS (CX), Y6
 	VFMADD231PS  (DX), Y6, Y0
 	VFMADD231PS  32(DX), Y6, Y1
@@ -8291,9 +8249,9 @@ TEXT ·panel2x48AVX2(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, SI
 
 panel2x48_loopAVX2:
-	PREFETCHT0   2048(BX)
-	PREFETCHT0   2112(BX)
-	PREFETCHT0   2176(BX)
+	PREFETCHNTA  4096(BX)
+	PREFETCHNTA  4160(BX)
+	PREFETCHNTA  4224(BX)
 	VBROADCASTSS (CX), Y12
 	VBROADCASTSS (CX)(DX*1), Y13
 	VMOVUPS      (BX), Y14
@@ -8356,7 +8314,7 @@ TEXT ·panelF161x16AVX2(SB), NOSPLIT, $0-72
 	SHLQ    $0x01, BX
 
 panelF161x16_loopAVX2:
-	PREFETCHT0   2048(DX)
+	PREFETCHNTA  4096(DX)
 	VBROADCASTSS (CX), Y2
 	VCVTPH2PS    (DX), Y3
 	VFMADD231PS  Y3, Y2, Y0
@@ -8396,7 +8354,7 @@ TEXT ·panelF162x16AVX2(SB), NOSPLIT, $0-72
 	SHLQ    $0x01, SI
 
 panelF162x16_loopAVX2:
-	PREFETCHT0   2048(BX)
+	PREFETCHNTA  4096(BX)
 	VCVTPH2PS    (BX), Y4
 	VCVTPH2PS    16(BX), Y5
 	VBROADCASTSS (CX), Y6
@@ -8422,7 +8380,7 @@ panelF162x16_loopAVX2:
 	RET
 
 // func panelF163x16AVX2(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
-// Requires: AVX, F16C, FMA3, MMX+
+// Requires: AVX, F16C, FMA3
 TEXT ·panelF163x16AVX2(SB), NOSPLIT, $0-72
 	MOVQ    start+40(FP), AX
 	MOVQ    lds+48(FP), CX
@@ -8445,7 +8403,6 @@ TEXT ·panelF163x16AVX2(SB), NOSPLIT, $0-72
 	SHLQ    $0x01, SI
 
 panelF163x16_loopAVX2:
-	PREFETCHT0   1024(BX)
 	VCVTPH2PS    (BX), Y6
 	VCVTPH2PS    16(BX), Y7
 	VBROADCASTSS (CX), Y8
@@ -8477,7 +8434,7 @@ panelF163x16_loopAVX2:
 	RET
 
 // func panelF164x16AVX2(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
-// Requires: AVX, F16C, FMA3, MMX+
+// Requires: AVX, F16C, FMA3
 TEXT ·panelF164x16AVX2(SB), NOSPLIT, $0-72
 	MOVQ    start+40(FP), AX
 	MOVQ    lds+48(FP), CX
@@ -8505,7 +8462,6 @@ TEXT ·panelF164x16AVX2(SB), NOSPLIT, $0-72
 	SHLQ    $0x01, DI
 
 panelF164x16_loopAVX2:
-	PREFETCHT0   1024(SI)
 	VCVTPH2PS    (SI), Y8
 	VCVTPH2PS    16(SI), Y9
 	VBROADCASTSS (CX), Y10
@@ -8544,7 +8500,7 @@ panelF164x16_loopAVX2:
 	RET
 
 // func panelF165x16AVX2(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
-// Requires: AVX, F16C, FMA3, MMX+
+// Requires: AVX, F16C, FMA3
 TEXT ·panelF165x16AVX2(SB), NOSPLIT, $0-72
 	MOVQ    start+40(FP), AX
 	MOVQ    lds+48(FP), CX
@@ -8575,7 +8531,6 @@ TEXT ·panelF165x16AVX2(SB), NOSPLIT, $0-72
 	SHLQ    $0x01, DI
 
 panelF165x16_loopAVX2:
-	PREFETCHT0   1024(SI)
 	VCVTPH2PS    (SI), Y10
 	VCVTPH2PS    16(SI), Y11
 	VBROADCASTSS (CX), Y12
@@ -8654,7 +8609,7 @@ TEXT ·panelF166x16AVX2(SB), NOSPLIT, $0-72
 	SHLQ    $0x01, DI
 
 panelF166x16_loopAVX2:
-	PREFETCHT0   1024(SI)
+	PREFETCHT1   2048(SI)
 	VCVTPH2PS    (SI), Y12
 	VCVTPH2PS    16(SI), Y13
 	VBROADCASTSS (CX), Y14
@@ -8726,8 +8681,8 @@ TEXT ·panelF161x48AVX2(SB), NOSPLIT, $0-72
 	SHLQ    $0x01, BX
 
 panelF161x48_loopAVX2:
-	PREFETCHT0   2048(DX)
-	PREFETCHT0   2112(DX)
+	PREFETCHNTA  4096(DX)
+	PREFETCHNTA  4160(DX)
 	VBROADCASTSS (CX), Y6
 	VCVTPH2PS    (DX), Y7
 	VFMADD231PS  Y7, Y6, Y0
@@ -8787,8 +8742,8 @@ TEXT ·panelF162x48AVX2(SB), NOSPLIT, $0-72
 	SHLQ    $0x01, SI
 
 panelF162x48_loopAVX2:
-	PREFETCHT0   2048(BX)
-	PREFETCHT0   2112(BX)
+	PREFETCHNTA  4096(BX)
+	PREFETCHNTA  4160(BX)
 	VBROADCASTSS (CX), Y12
 	VBROADCASTSS (CX)(DX*1), Y13
 	VCVTPH2PS    (BX), Y14
@@ -8856,7 +8811,7 @@ TEXT ·panelBF161x16AVX2(SB), NOSPLIT, $0-72
 	JL           panelBF161x16_oddAVX2
 
 panelBF161x16_loopAVX2:
-	PREFETCHT0   2048(DX)
+	PREFETCHNTA  4096(DX)
 	VBROADCASTSS (CX), Y3
 	VMOVDQU      (DX), Y4
 	VPSLLD       $0x10, Y4, Y4
@@ -8921,7 +8876,7 @@ TEXT ·panelBF162x16AVX2(SB), NOSPLIT, $0-72
 	JL           panelBF162x16_oddAVX2
 
 panelBF162x16_loopAVX2:
-	PREFETCHT0   2048(BX)
+	PREFETCHNTA  4096(BX)
 	VMOVDQU      (BX), Y5
 	VPSLLD       $0x10, Y5, Y5
 	VMOVDQU      32(BX), Y6
@@ -8973,7 +8928,7 @@ panelBF162x16_doneAVX2:
 	RET
 
 // func panelBF163x16AVX2(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
-// Requires: AVX, AVX2, FMA3, MMX+
+// Requires: AVX, AVX2, FMA3
 TEXT ·panelBF163x16AVX2(SB), NOSPLIT, $0-72
 	MOVQ         start+40(FP), AX
 	MOVQ         lds+48(FP), CX
@@ -9001,7 +8956,6 @@ TEXT ·panelBF163x16AVX2(SB), NOSPLIT, $0-72
 	JL           panelBF163x16_oddAVX2
 
 panelBF163x16_loopAVX2:
-	PREFETCHT0   1024(BX)
 	VMOVDQU      (BX), Y7
 	VPSLLD       $0x10, Y7, Y7
 	VMOVDQU      32(BX), Y8
@@ -9065,7 +9019,7 @@ panelBF163x16_doneAVX2:
 	RET
 
 // func panelBF164x16AVX2(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
-// Requires: AVX, AVX2, FMA3, MMX+
+// Requires: AVX, AVX2, FMA3
 TEXT ·panelBF164x16AVX2(SB), NOSPLIT, $0-72
 	MOVQ         start+40(FP), AX
 	MOVQ         lds+48(FP), CX
@@ -9098,7 +9052,6 @@ TEXT ·panelBF164x16AVX2(SB), NOSPLIT, $0-72
 	JL           panelBF164x16_oddAVX2
 
 panelBF164x16_loopAVX2:
-	PREFETCHT0   1024(SI)
 	VMOVDQU      (SI), Y9
 	VPSLLD       $0x10, Y9, Y9
 	VMOVDQU      32(SI), Y10
@@ -9175,7 +9128,7 @@ panelBF164x16_doneAVX2:
 	RET
 
 // func panelBF165x16AVX2(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
-// Requires: AVX, AVX2, FMA3, MMX+
+// Requires: AVX, AVX2, FMA3
 TEXT ·panelBF165x16AVX2(SB), NOSPLIT, $0-72
 	MOVQ         start+40(FP), AX
 	MOVQ         lds+48(FP), CX
@@ -9211,7 +9164,6 @@ TEXT ·panelBF165x16AVX2(SB), NOSPLIT, $0-72
 	JL           panelBF165x16_oddAVX2
 
 panelBF165x16_loopAVX2:
-	PREFETCHT0   1024(SI)
 	VMOVDQU      (SI), Y11
 	VPSLLD       $0x10, Y11, Y11
 	VMOVDQU      32(SI), Y12
@@ -9339,7 +9291,7 @@ TEXT ·panelBF166x16AVX2(SB), NOSPLIT, $0-72
 	JL           panelBF166x16_oddAVX2
 
 panelBF166x16_loopAVX2:
-	PREFETCHT0   1024(SI)
+	PREFETCHT1   2048(SI)
 	VMOVDQU      (SI), Y13
 	VPSLLD       $0x10, Y13, Y13
 	VMOVDQU      32(SI), Y14
@@ -9466,9 +9418,9 @@ TEXT ·panelBF161x48AVX2(SB), NOSPLIT, $0-72
 	JL           panelBF161x48_oddAVX2
 
 panelBF161x48_loopAVX2:
-	PREFETCHT0   2048(DX)
-	PREFETCHT0   2112(DX)
-	PREFETCHT0   2176(DX)
+	PREFETCHNTA  4096(DX)
+	PREFETCHNTA  4160(DX)
+	PREFETCHNTA  4224(DX)
 	VBROADCASTSS (CX), Y7
 	VMOVDQU      (DX), Y8
 	VPSLLD       $0x10, Y8, Y8
@@ -9577,9 +9529,9 @@ TEXT ·panelBF162x48AVX2(SB), NOSPLIT, $0-72
 	JL           panelBF162x48_oddAVX2
 
 panelBF162x48_loopAVX2:
-	PREFETCHT0   2048(BX)
-	PREFETCHT0   2112(BX)
-	PREFETCHT0   2176(BX)
+	PREFETCHNTA  4096(BX)
+	PREFETCHNTA  4160(BX)
+	PREFETCHNTA  4224(BX)
 	VBROADCASTSS (CX), Y13
 	VBROADCASTSS (CX)(DX*1), Y14
 	VMOVDQU      (BX), Y15
@@ -11703,7 +11655,7 @@ TEXT ·pairs1x16AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, BX
 
 pairs1x16_loopAVX512:
-	PREFETCHT0   2048(DX)
+	PREFETCHNTA  4096(DX)
 	VMOVUPS      (DX), Z1
 	VPBROADCASTD (CX), Z2
 	BYTE         $0x62; BYTE $0xf2; BYTE $0x6e; BYTE $0x48; BYTE $0x52; BYTE $0xc1 // VDPBF16PS Z1, Z2, Z0
@@ -11738,11 +11690,11 @@ TEXT ·pairs1x48AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, BX
 
 pairs1x48_loopAVX512:
-	PREFETCHT0   2048(DX)
+	PREFETCHNTA  4096(DX)
 	VMOVUPS      (DX), Z3
-	PREFETCHT0   2112(DX)
+	PREFETCHNTA  4160(DX)
 	VMOVUPS      64(DX), Z4
-	PREFETCHT0   2176(DX)
+	PREFETCHNTA  4224(DX)
 	VMOVUPS      128(DX), Z5
 	VPBROADCASTD (CX), Z6
 	BYTE         $0x62; BYTE $0xf2; BYTE $0x4e; BYTE $0x48; BYTE $0x52; BYTE $0xc3 // VDPBF16PS Z3, Z6, Z0
@@ -11781,7 +11733,7 @@ TEXT ·pairs2x16AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, SI
 
 pairs2x16_loopAVX512:
-	PREFETCHT0   2048(BX)
+	PREFETCHNTA  4096(BX)
 	VMOVUPS      (BX), Z2
 	VPBROADCASTD (DX), Z3
 	BYTE         $0x62; BYTE $0xf2; BYTE $0x66; BYTE $0x48; BYTE $0x52; BYTE $0xc2 // VDPBF16PS Z2, Z3, Z0
@@ -11824,11 +11776,11 @@ TEXT ·pairs2x48AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, SI
 
 pairs2x48_loopAVX512:
-	PREFETCHT0   2048(BX)
+	PREFETCHNTA  4096(BX)
 	VMOVUPS      (BX), Z6
-	PREFETCHT0   2112(BX)
+	PREFETCHNTA  4160(BX)
 	VMOVUPS      64(BX), Z7
-	PREFETCHT0   2176(BX)
+	PREFETCHNTA  4224(BX)
 	VMOVUPS      128(BX), Z8
 	VPBROADCASTD (DX), Z9
 	BYTE         $0x62; BYTE $0xf2; BYTE $0x36; BYTE $0x48; BYTE $0x52; BYTE $0xc6 // VDPBF16PS Z6, Z9, Z0
@@ -11857,7 +11809,7 @@ pairs2x48_loopAVX512:
 	RET
 
 // func pairs3x16AVX512(k int, a *uint16, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
-// Requires: AVX, AVX512F, AVX512_BF16, MMX+
+// Requires: AVX, AVX512F, AVX512_BF16
 TEXT ·pairs3x16AVX512(SB), NOSPLIT, $0-72
 	MOVQ    start+40(FP), AX
 	MOVQ    lds+48(FP), CX
@@ -11877,7 +11829,6 @@ TEXT ·pairs3x16AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, SI
 
 pairs3x16_loopAVX512:
-	PREFETCHT0   1024(BX)
 	VMOVUPS      (BX), Z3
 	VPBROADCASTD (DX), Z4
 	BYTE         $0x62; BYTE $0xf2; BYTE $0x5e; BYTE $0x48; BYTE $0x52; BYTE $0xc3 // VDPBF16PS Z3, Z4, Z0
@@ -11902,7 +11853,7 @@ pairs3x16_loopAVX512:
 	RET
 
 // func pairs3x48AVX512(k int, a *uint16, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
-// Requires: AVX, AVX512F, AVX512_BF16, MMX+
+// Requires: AVX, AVX512F, AVX512_BF16
 TEXT ·pairs3x48AVX512(SB), NOSPLIT, $0-72
 	MOVQ    start+40(FP), AX
 	MOVQ    lds+48(FP), CX
@@ -11928,11 +11879,8 @@ TEXT ·pairs3x48AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, SI
 
 pairs3x48_loopAVX512:
-	PREFETCHT0   3072(BX)
 	VMOVUPS      (BX), Z9
-	PREFETCHT0   3136(BX)
 	VMOVUPS      64(BX), Z10
-	PREFETCHT0   3200(BX)
 	VMOVUPS      128(BX), Z11
 	VPBROADCASTD (DX), Z12
 	BYTE         $0x62; BYTE $0xd2; BYTE $0x1e; BYTE $0x48; BYTE $0x52; BYTE $0xc1 // VDPBF16PS Z9, Z12, Z0
@@ -11969,7 +11917,7 @@ pairs3x48_loopAVX512:
 	RET
 
 // func pairs4x16AVX512(k int, a *uint16, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
-// Requires: AVX, AVX512F, AVX512_BF16, MMX+
+// Requires: AVX, AVX512F, AVX512_BF16
 TEXT ·pairs4x16AVX512(SB), NOSPLIT, $0-72
 	MOVQ    start+40(FP), AX
 	MOVQ    lds+48(FP), CX
@@ -11993,7 +11941,6 @@ TEXT ·pairs4x16AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, DI
 
 pairs4x16_loopAVX512:
-	PREFETCHT0   1024(SI)
 	VMOVUPS      (SI), Z4
 	VPBROADCASTD (DX), Z5
 	BYTE         $0x62; BYTE $0xf2; BYTE $0x56; BYTE $0x48; BYTE $0x52; BYTE $0xc4 // VDPBF16PS Z4, Z5, Z0
@@ -12023,7 +11970,7 @@ pairs4x16_loopAVX512:
 	RET
 
 // func pairs4x48AVX512(k int, a *uint16, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
-// Requires: AVX, AVX512F, AVX512_BF16, MMX+
+// Requires: AVX, AVX512F, AVX512_BF16
 TEXT ·pairs4x48AVX512(SB), NOSPLIT, $0-72
 	MOVQ    start+40(FP), AX
 	MOVQ    lds+48(FP), CX
@@ -12055,11 +12002,8 @@ TEXT ·pairs4x48AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, DI
 
 pairs4x48_loopAVX512:
-	PREFETCHT0   3072(SI)
 	VMOVUPS      (SI), Z12
-	PREFETCHT0   3136(SI)
 	VMOVUPS      64(SI), Z13
-	PREFETCHT0   3200(SI)
 	VMOVUPS      128(SI), Z14
 	VPBROADCASTD (DX), Z15
 	BYTE         $0x62; BYTE $0xd2; BYTE $0x06; BYTE $0x48; BYTE $0x52; BYTE $0xc4 // VDPBF16PS Z12, Z15, Z0
@@ -12105,7 +12049,7 @@ pairs4x48_loopAVX512:
 	RET
 
 // func pairs5x16AVX512(k int, a *uint16, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
-// Requires: AVX, AVX512F, AVX512_BF16, MMX+
+// Requires: AVX, AVX512F, AVX512_BF16
 TEXT ·pairs5x16AVX512(SB), NOSPLIT, $0-72
 	MOVQ    start+40(FP), AX
 	MOVQ    lds+48(FP), CX
@@ -12131,7 +12075,6 @@ TEXT ·pairs5x16AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, DI
 
 pairs5x16_loopAVX512:
-	PREFETCHT0   1024(SI)
 	VMOVUPS      (SI), Z5
 	VPBROADCASTD (DX), Z6
 	BYTE         $0x62; BYTE $0xf2; BYTE $0x4e; BYTE $0x48; BYTE $0x52; BYTE $0xc5 // VDPBF16PS Z5, Z6, Z0
@@ -12165,7 +12108,7 @@ pairs5x16_loopAVX512:
 	RET
 
 // func pairs5x48AVX512(k int, a *uint16, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
-// Requires: AVX, AVX512F, AVX512_BF16, MMX+
+// Requires: AVX, AVX512F, AVX512_BF16
 TEXT ·pairs5x48AVX512(SB), NOSPLIT, $0-72
 	MOVQ    start+40(FP), AX
 	MOVQ    lds+48(FP), CX
@@ -12201,11 +12144,8 @@ TEXT ·pairs5x48AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, DI
 
 pairs5x48_loopAVX512:
-	PREFETCHT0   3072(SI)
 	VMOVUPS      (SI), Z15
-	PREFETCHT0   3136(SI)
 	VMOVUPS      64(SI), Z16
-	PREFETCHT0   3200(SI)
 	VMOVUPS      128(SI), Z17
 	VPBROADCASTD (DX), Z18
 	BYTE         $0x62; BYTE $0xd2; BYTE $0x6e; BYTE $0x40; BYTE $0x52; BYTE $0xc7 // VDPBF16PS Z15, Z18, Z0
@@ -12287,7 +12227,7 @@ TEXT ·pairs6x16AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, DI
 
 pairs6x16_loopAVX512:
-	PREFETCHT0   1024(SI)
+	PREFETCHT1   2048(SI)
 	VMOVUPS      (SI), Z6
 	VPBROADCASTD (DX), Z7
 	BYTE         $0x62; BYTE $0xf2; BYTE $0x46; BYTE $0x48; BYTE $0x52; BYTE $0xc6 // VDPBF16PS Z6, Z7, Z0
@@ -12365,11 +12305,11 @@ TEXT ·pairs6x48AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, DI
 
 pairs6x48_loopAVX512:
-	PREFETCHT0   3072(SI)
+	PREFETCHT1   6144(SI)
 	VMOVUPS      (SI), Z18
-	PREFETCHT0   3136(SI)
+	PREFETCHT1   6208(SI)
 	VMOVUPS      64(SI), Z19
-	PREFETCHT0   3200(SI)
+	PREFETCHT1   6272(SI)
 	VMOVUPS      128(SI), Z20
 	VPBROADCASTD (DX), Z21
 	BYTE         $0x62; BYTE $0xb2; BYTE $0x56; BYTE $0x40; BYTE $0x52; BYTE $0xc2 // VDPBF16PS Z18, Z21, Z0
@@ -12463,7 +12403,7 @@ TEXT ·pairs7x16AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, R8
 
 pairs7x16_loopAVX512:
-	PREFETCHT0   1024(DI)
+	PREFETCHT1   2048(DI)
 	VMOVUPS      (DI), Z7
 	VPBROADCASTD (DX), Z8
 	BYTE         $0x62; BYTE $0xf2; BYTE $0x3e; BYTE $0x48; BYTE $0x52; BYTE $0xc7 // VDPBF16PS Z7, Z8, Z0
@@ -12552,11 +12492,11 @@ TEXT ·pairs7x48AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, R8
 
 pairs7x48_loopAVX512:
-	PREFETCHT0   3072(DI)
+	PREFETCHT1   6144(DI)
 	VMOVUPS      (DI), Z21
-	PREFETCHT0   3136(DI)
+	PREFETCHT1   6208(DI)
 	VMOVUPS      64(DI), Z22
-	PREFETCHT0   3200(DI)
+	PREFETCHT1   6272(DI)
 	VMOVUPS      128(DI), Z23
 	VPBROADCASTD (DX), Z24
 	BYTE         $0x62; BYTE $0xb2; BYTE $0x3e; BYTE $0x40; BYTE $0x52; BYTE $0xc5 // VDPBF16PS Z21, Z24, Z0
@@ -12661,7 +12601,7 @@ TEXT ·pairs8x16AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, R8
 
 pairs8x16_loopAVX512:
-	PREFETCHT0   1024(DI)
+	PREFETCHT1   2048(DI)
 	VMOVUPS      (DI), Z8
 	VPBROADCASTD (DX), Z9
 	BYTE         $0x62; BYTE $0xd2; BYTE $0x36; BYTE $0x48; BYTE $0x52; BYTE $0xc0 // VDPBF16PS Z8, Z9, Z0
@@ -12758,11 +12698,11 @@ TEXT ·pairs8x48AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, R8
 
 pairs8x48_loopAVX512:
-	PREFETCHT0   3072(DI)
+	PREFETCHT1   6144(DI)
 	VMOVUPS      (DI), Z24
-	PREFETCHT0   3136(DI)
+	PREFETCHT1   6208(DI)
 	VMOVUPS      64(DI), Z25
-	PREFETCHT0   3200(DI)
+	PREFETCHT1   6272(DI)
 	VMOVUPS      128(DI), Z26
 	VPBROADCASTD (DX), Z27
 	BYTE         $0x62; BYTE $0x92; BYTE $0x26; BYTE $0x40; BYTE $0x52; BYTE $0xc0 // VDPBF16PS Z24, Z27, Z0
@@ -12877,7 +12817,7 @@ TEXT ·pairs9x16AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, R8
 
 pairs9x16_loopAVX512:
-	PREFETCHT0   1024(DI)
+	PREFETCHT1   2048(DI)
 	VMOVUPS      (DI), Z9
 	VPBROADCASTD (DX), Z10
 	BYTE         $0x62; BYTE $0xd2; BYTE $0x2e; BYTE $0x48; BYTE $0x52; BYTE $0xc1 // VDPBF16PS Z9, Z10, Z0
@@ -12982,11 +12922,11 @@ TEXT ·pairs9x48AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, R8
 
 pairs9x48_loopAVX512:
-	PREFETCHT0   3072(DI)
+	PREFETCHT1   6144(DI)
 	VMOVUPS      (DI), Z27
-	PREFETCHT0   3136(DI)
+	PREFETCHT1   6208(DI)
 	VMOVUPS      64(DI), Z28
-	PREFETCHT0   3200(DI)
+	PREFETCHT1   6272(DI)
 	VMOVUPS      128(DI), Z29
 	VPBROADCASTD (DX), Z30
 	BYTE         $0x62; BYTE $0x92; BYTE $0x0e; BYTE $0x40; BYTE $0x52; BYTE $0xc3 // VDPBF16PS Z27, Z30, Z0

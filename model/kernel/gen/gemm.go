@@ -45,8 +45,7 @@ func (s set) panels() {
 	}
 }
 
-// panel is rows x 16*lines results in registers, one chain over k each. Few rows stream
-// the weights, and look further ahead for them.
+// panel is rows x 16*lines results in registers, one chain over k each.
 func (s set) panel(rows, lines int, f format) {
 	name := label("panel%s%dx%d", f.name, rows, 16*lines)
 	s.begin(name, label("computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*%s, for %d rows and %d columns.", f.doc, rows, 16*lines),
@@ -66,7 +65,7 @@ func (s set) panel(rows, lines int, f format) {
 	loop := name + "_loop" + s.name
 	Label(loop)
 	for at := 0; at < f.bytes*lines; at += 64 {
-		PREFETCHT0(Mem{Base: b, Disp: ahead(rows, lines) + at})
+		prefetch(rows, lines, Mem{Base: b, Disp: at})
 	}
 	for step := range f.steps {
 		s.panelStep(f, step, a, b, high, acc)
@@ -115,12 +114,17 @@ func (s set) finish(acc [][]line) {
 	end()
 }
 
-// ahead is how many bytes in front of the weights the loop prefetches.
-func ahead(rows, lines int) int {
-	if rows <= 2 {
-		return 2048
+// prefetch asks for the weights that come some way behind m. One or two rows read faster
+// than memory delivers, and each weight once: past the second-level cache is best. Many
+// rows multiply for longer than the hardware looks ahead, and come back for the panel.
+// In between the hardware alone is fastest.
+func prefetch(rows, lines int, m Mem) {
+	switch {
+	case rows <= 2:
+		PREFETCHNTA(m.Offset(4096))
+	case rows >= 6:
+		PREFETCHT1(m.Offset(2048 * lines))
 	}
-	return 1024 * lines
 }
 
 // panelStep adds the products of one k to all results.
@@ -222,7 +226,7 @@ func (s set) pairsPanel(rows, lines int) {
 	Label(loop)
 	var bv []line
 	for j := range lines {
-		PREFETCHT0(Mem{Base: b, Disp: ahead(rows, lines) + 64*j})
+		prefetch(rows, lines, Mem{Base: b, Disp: 64 * j})
 		l := s.line()
 		s.load(Mem{Base: b, Disp: 64 * j}, l)
 		bv = append(bv, l)
