@@ -2,10 +2,6 @@ package router
 
 import (
 	"bytes"
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/binary"
-	"encoding/hex"
 	"encoding/json"
 	"net/http"
 	"strings"
@@ -21,8 +17,13 @@ type prompt struct {
 	session string
 	salted  bool
 	tokens  int           // of all prompts; an estimate where there is no tokenizer
-	chains  []promptChain // of each prompt
+	chains  []promptChain // of each prompt, up to maxChains
 }
+
+// maxChains bounds the prompts of one request whose blocks are looked at. Those beyond are
+// counted only: a body of 4 MB holds a million prompts, and each costs a look at every
+// replica. Tailor's own replicas refuse more than 64.
+const maxChains = 64
 
 // promptChain is a prompt's whole blocks.
 type promptChain struct {
@@ -77,9 +78,11 @@ func (p *promptReader) parse(header http.Header, body []byte) (prompt, error) {
 	return out, nil
 }
 
-// addPrompt adds a text in tokens if it can.
+// addPrompt adds a text in tokens if it can, and if they will be looked at.
 func (p *promptReader) addPrompt(out *prompt, salt, text string) {
-	if tokens, ok := p.encode(text); ok {
+	if len(out.chains) == maxChains {
+		p.addText(out, salt, text)
+	} else if tokens, ok := p.encode(text); ok {
 		p.addTokens(out, salt, tokens)
 	} else {
 		p.addText(out, salt, text)
@@ -133,14 +136,20 @@ func (p *promptReader) encode(text string) ([]int32, bool) {
 }
 
 func (p *promptReader) addTokens(out *prompt, salt string, tokens []int32) {
-	root := policy.Root(policy.UnitTokens, out.model)
 	out.tokens += len(tokens)
+	if len(out.chains) == maxChains {
+		return
+	}
+	root := policy.Root(policy.UnitTokens, out.model)
 	out.add(policy.UnitTokens, policy.ChainTokens(root, tokens, p.blockTokens, p.room(out)), salt)
 }
 
 func (p *promptReader) addText(out *prompt, salt string, text string) {
-	root := policy.Root(policy.UnitBytes, out.model)
 	out.tokens += (len(text)*p.blockTokens + p.chunkBytes - 1) / p.chunkBytes
+	if len(out.chains) == maxChains {
+		return
+	}
+	root := policy.Root(policy.UnitBytes, out.model)
 	out.add(policy.UnitBytes, policy.ChainBytes(root, text, p.chunkBytes, p.room(out)), salt)
 }
 
@@ -158,9 +167,8 @@ func (p *promptReader) room(out *prompt) int {
 }
 
 // salt is what separates the request's prefixes from those of others. Where the caller's
-// key counts it is derived from the key and the salt that the caller chose just as a tailor
-// replica does, whose tree knows salts by that name: HMAC-SHA256 under the key of two
-// parts, each preceded by its length.
+// key counts it is derived from the key and the salt that the caller chose, as a tailor
+// replica does, whose tree knows salts by that name.
 func (p *promptReader) salt(header http.Header, salt *string) string {
 	chosen := openai.Or(salt, "")
 	if !p.saltByKey {
@@ -170,12 +178,7 @@ func (p *promptReader) salt(header http.Header, salt *string) string {
 	if scheme, key, _ := strings.Cut(secret, " "); strings.EqualFold(scheme, "Bearer") {
 		secret = strings.TrimSpace(key)
 	}
-	mac := hmac.New(sha256.New, []byte(secret))
-	for _, part := range []string{"tailor: salt", chosen} {
-		mac.Write(binary.BigEndian.AppendUint64(nil, uint64(len(part))))
-		mac.Write([]byte(part))
-	}
-	return hex.EncodeToString(mac.Sum(nil))
+	return openai.SaltOfKey(secret, chosen)
 }
 
 // request is the prompt as the policies see it.

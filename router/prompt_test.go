@@ -221,3 +221,24 @@ func FuzzPrompt(f *testing.F) {
 		}
 	})
 }
+
+// TestManyPromptsCostNoMoreThanABoundedNumber counts all prompts of a request and looks at
+// the blocks of a few: the work must not grow with the square of their number.
+func TestManyPromptsCostNoMoreThanABoundedNumber(t *testing.T) {
+	encoded := 0
+	p := reader()
+	p.tokenize = func(string) ([]int32, error) {
+		encoded++
+		return []int32{1}, nil
+	}
+	const prompts = 1000
+	q := completion(t, p, `{"model":"m","prompt":["a"`+strings.Repeat(`,"a"`, prompts-1)+`]}`)
+	if len(q.chains) != maxChains || encoded != maxChains || q.tokens != prompts {
+		t.Errorf("%d prompts: %d chains, %d encoded, %d tokens; want %d, %d, %d",
+			prompts, len(q.chains), encoded, q.tokens, maxChains, maxChains, prompts)
+	}
+	q = completion(t, p, `{"model":"m","prompt":[[1]`+strings.Repeat(`,[1]`, prompts-1)+`]}`)
+	if len(q.chains) != maxChains || q.tokens != prompts {
+		t.Errorf("%d token prompts: %d chains, %d tokens", prompts, len(q.chains), q.tokens)
+	}
+}

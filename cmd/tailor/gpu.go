@@ -20,6 +20,9 @@ it, or say why there is none. Tailor's model computes on the CPU; no GPU is need
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			report := device.NewProber().Probe()
 			if asJSON {
+				if report.GPUs == nil {
+					report.GPUs = []device.GPU{} // a list, for programs that read it
+				}
 				out := json.NewEncoder(cmd.OutOrStdout())
 				out.SetIndent("", "  ")
 				return out.Encode(report)
