@@ -160,7 +160,7 @@ func FuzzStopFinder(f *testing.F) {
 	f.Add("größer…", "…", "ß!", 2)
 	f.Fuzz(func(t *testing.T, text, a, b string, size int) {
 		if !utf8.ValidString(text) || !utf8.ValidString(a) || !utf8.ValidString(b) || a == "" || b == "" || size < 1 {
-			t.Skip()
+			t.Skip("stops are non-empty UTF-8, pieces hold at least one character")
 		}
 		var pieces []string
 		for runes := []rune(text); len(runes) > 0; {
