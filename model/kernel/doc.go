@@ -11,7 +11,11 @@
 // So a result taken from a cache has the same bits as one computed again. In detail:
 //
 //   - a product of a row with a weight column is one chain over k in ascending order
-//     that starts from the bias: acc = a[k]*w[k] + acc;
+//     that starts from the bias: acc = a[k]*w[k] + acc. Weights kept in 16 bits are
+//     widened first, which is exact, so they change nothing;
+//   - but where rows are rounded to bfloat16 too ([BFloat16Pairs]), each pair of k adds
+//     its odd product first, then its even one: acc = a[1]*w[1] + acc,
+//     acc = a[0]*w[0] + acc, acc = a[3]*w[3] + acc, and so on;
 //   - a score is one chain over the head dimension that starts from 0, then scaled;
 //   - the sum of a softmax has [lanes] partial sums, position t in lane t%lanes, each
 //     in ascending order, folded in halves: lane i takes lane i+8, then i+4, i+2, i+1;
@@ -27,4 +31,14 @@
 // architecture, since an explicit conversion forbids the compiler to fuse. So the two
 // differ in last bits, while AVX-512 and AVX2 agree exactly. The build tag purego
 // leaves the assembly out.
+//
+// Pairs of bfloat16 are multiplied by the instruction of AVX512_BF16, or by the scalar
+// loop, to the same bits: a product of two bfloat16 is exact in float32, fused or not.
+// Only denormals differ, which the instruction counts as zero. AVX-512 without that
+// instruction and AVX2 have nothing to gain from rounded rows, and widen.
+//
+// # Memory
+//
+// Attention reads keys and values from their blocks and keeps one row of scores for each
+// of a thread's queries, up to six: its memory grows with the length, not its square.
 package kernel

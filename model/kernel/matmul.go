@@ -24,7 +24,7 @@ const (
 	outputRows = 36
 	// unitsPerThread is into how many units a product is cut for each thread: enough
 	// that a thread which is held up leaves little undone.
-	unitsPerThread = 6
+	unitsPerThread = 12
 )
 
 // matmul is one product on its way through the team: units of a block of rows by a

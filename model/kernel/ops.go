@@ -21,10 +21,9 @@ type ops struct {
 	// bfloat16 in pairs of k, b[(i/2*width+j)*2+i%2]. They widen them first.
 	panelF16, panelBF16 func(rows, k int, a []float32, lda int, b []uint16, width int, start []float32, lds int, c []float32, ldc int)
 
-	// pairs is panelBF16 on rows of bfloat16, k even. Of every pair the odd product is added first,
-	// then the even one: the order of VDPBF16PS, which counts denormals as zero. Products
-	// of bfloat16 are exact in float32. It is nil where it would be no faster than
-	// panelBF16.
+	// pairs is panelBF16 on rows of bfloat16, k even. Of every pair the odd product is added
+	// first, then the even one: the order of VDPBF16PS, which counts denormals as zero. It
+	// is nil, and panelBF16 takes its place, where the processor has no such instruction.
 	pairs func(rows, k int, a []uint16, lda int, b []uint16, width int, start []float32, lds int, c []float32, ldc int)
 
 	// round rounds float32 to bfloat16, to nearest, ties to even; a NaN becomes quiet.
