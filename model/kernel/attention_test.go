@@ -87,12 +87,13 @@ func TestAttendSameBits(t *testing.T) {
 				all = append(all, &sequence{newGuarded(r, n*3*width, 1).floats(), n, newBlocks(r, size, n, width), 0})
 			}
 			for {
+				longest := []int{1, tileRows, 40}[r.IntN(3)]
 				var spans []Span
 				var qkv []float32
 				var from []*sequence
 				rows := 0
 				for _, s := range all {
-					if n := min(s.n-s.at, 1+r.IntN(40)); n > 0 {
+					if n := min(s.n-s.at, 1+r.IntN(longest)); n > 0 {
 						spans = append(spans, Span{KV: s.kv, Start: s.at, Rows: n, Source: rows, Out: rows})
 						qkv = append(qkv, s.qkv[s.at*3*width:][:n*3*width]...)
 						from = append(from, s)

@@ -611,7 +611,7 @@ panel1x48_loopAVX512:
 	RET
 
 // func panel2x16AVX512(k int, a *float32, lda int, b *float32, ldb int, start *float32, lds int, c *float32, ldc int)
-// Requires: AVX, AVX512F, MMX+
+// Requires: AVX, AVX512F
 TEXT ·panel2x16AVX512(SB), NOSPLIT, $0-72
 	MOVQ    start+40(FP), AX
 	MOVQ    lds+48(FP), CX
@@ -629,7 +629,6 @@ TEXT ·panel2x16AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, SI
 
 panel2x16_loopAVX512:
-	PREFETCHNTA  4096(BX)
 	VMOVUPS      (BX), Z2
 	VBROADCASTSS (CX), Z3
 	VFMADD231PS  Z2, Z3, Z0
@@ -650,7 +649,7 @@ panel2x16_loopAVX512:
 	RET
 
 // func panel2x32AVX512(k int, a *float32, lda int, b *float32, ldb int, start *float32, lds int, c *float32, ldc int)
-// Requires: AVX, AVX512F, MMX+
+// Requires: AVX, AVX512F
 TEXT ·panel2x32AVX512(SB), NOSPLIT, $0-72
 	MOVQ    start+40(FP), AX
 	MOVQ    lds+48(FP), CX
@@ -670,8 +669,6 @@ TEXT ·panel2x32AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, SI
 
 panel2x32_loopAVX512:
-	PREFETCHNTA  4096(BX)
-	PREFETCHNTA  4160(BX)
 	VMOVUPS      (BX), Z4
 	VMOVUPS      64(BX), Z5
 	VBROADCASTSS (CX), Z6
@@ -697,7 +694,7 @@ panel2x32_loopAVX512:
 	RET
 
 // func panel2x48AVX512(k int, a *float32, lda int, b *float32, ldb int, start *float32, lds int, c *float32, ldc int)
-// Requires: AVX, AVX512F, MMX+
+// Requires: AVX, AVX512F
 TEXT ·panel2x48AVX512(SB), NOSPLIT, $0-72
 	MOVQ    start+40(FP), AX
 	MOVQ    lds+48(FP), CX
@@ -719,9 +716,6 @@ TEXT ·panel2x48AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, SI
 
 panel2x48_loopAVX512:
-	PREFETCHNTA  4096(BX)
-	PREFETCHNTA  4160(BX)
-	PREFETCHNTA  4224(BX)
 	VMOVUPS      (BX), Z6
 	VMOVUPS      64(BX), Z7
 	VMOVUPS      128(BX), Z8
@@ -2633,7 +2627,7 @@ panelF161x48_loopAVX512:
 	RET
 
 // func panelF162x16AVX512(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
-// Requires: AVX, AVX512F, MMX+
+// Requires: AVX, AVX512F
 TEXT ·panelF162x16AVX512(SB), NOSPLIT, $0-72
 	MOVQ    start+40(FP), AX
 	MOVQ    lds+48(FP), CX
@@ -2651,7 +2645,6 @@ TEXT ·panelF162x16AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x01, SI
 
 panelF162x16_loopAVX512:
-	PREFETCHNTA  4096(BX)
 	VCVTPH2PS    (BX), Z2
 	VBROADCASTSS (CX), Z3
 	VFMADD231PS  Z2, Z3, Z0
@@ -2672,7 +2665,7 @@ panelF162x16_loopAVX512:
 	RET
 
 // func panelF162x48AVX512(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
-// Requires: AVX, AVX512F, MMX+
+// Requires: AVX, AVX512F
 TEXT ·panelF162x48AVX512(SB), NOSPLIT, $0-72
 	MOVQ    start+40(FP), AX
 	MOVQ    lds+48(FP), CX
@@ -2694,8 +2687,6 @@ TEXT ·panelF162x48AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x01, SI
 
 panelF162x48_loopAVX512:
-	PREFETCHNTA  4096(BX)
-	PREFETCHNTA  4160(BX)
 	VCVTPH2PS    (BX), Z6
 	VCVTPH2PS    32(BX), Z7
 	VCVTPH2PS    64(BX), Z8
@@ -4044,7 +4035,7 @@ panelBF161x48_doneAVX512:
 	RET
 
 // func panelBF162x16AVX512(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
-// Requires: AVX, AVX512F, MMX+
+// Requires: AVX, AVX512F
 TEXT ·panelBF162x16AVX512(SB), NOSPLIT, $0-72
 	MOVQ         start+40(FP), AX
 	MOVQ         lds+48(FP), CX
@@ -4067,7 +4058,6 @@ TEXT ·panelBF162x16AVX512(SB), NOSPLIT, $0-72
 	JL           panelBF162x16_oddAVX512
 
 panelBF162x16_loopAVX512:
-	PREFETCHNTA  4096(BX)
 	VPSLLD       $0x10, (BX), Z3
 	VBROADCASTSS (CX), Z4
 	VFMADD231PS  Z3, Z4, Z0
@@ -4104,7 +4094,7 @@ panelBF162x16_doneAVX512:
 	RET
 
 // func panelBF162x48AVX512(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
-// Requires: AVX, AVX512F, MMX+
+// Requires: AVX, AVX512F
 TEXT ·panelBF162x48AVX512(SB), NOSPLIT, $0-72
 	MOVQ         start+40(FP), AX
 	MOVQ         lds+48(FP), CX
@@ -4131,9 +4121,6 @@ TEXT ·panelBF162x48AVX512(SB), NOSPLIT, $0-72
 	JL           panelBF162x48_oddAVX512
 
 panelBF162x48_loopAVX512:
-	PREFETCHNTA  4096(BX)
-	PREFETCHNTA  4160(BX)
-	PREFETCHNTA  4224(BX)
 	VPSLLD       $0x10, (BX), Z7
 	VPSLLD       $0x10, 64(BX), Z8
 	VPSLLD       $0x10, 128(BX), Z9
@@ -7846,7 +7833,7 @@ panel1x16_loopAVX2:
 	RET
 
 // func panel2x16AVX2(k int, a *float32, lda int, b *float32, ldb int, start *float32, lds int, c *float32, ldc int)
-// Requires: AVX, FMA3, MMX+
+// Requires: AVX, FMA3
 TEXT ·panel2x16AVX2(SB), NOSPLIT, $0-72
 	MOVQ    start+40(FP), AX
 	MOVQ    lds+48(FP), CX
@@ -7866,7 +7853,6 @@ TEXT ·panel2x16AVX2(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, SI
 
 panel2x16_loopAVX2:
-	PREFETCHNTA  4096(BX)
 	VMOVUPS      (BX), Y4
 	VMOVUPS      32(BX), Y5
 	VBROADCASTSS (CX), Y6
@@ -8221,7 +8207,7 @@ panel1x48_loopAVX2:
 	RET
 
 // func panel2x48AVX2(k int, a *float32, lda int, b *float32, ldb int, start *float32, lds int, c *float32, ldc int)
-// Requires: AVX, FMA3, MMX+
+// Requires: AVX, FMA3
 TEXT ·panel2x48AVX2(SB), NOSPLIT, $0-72
 	MOVQ    start+40(FP), AX
 	MOVQ    lds+48(FP), CX
@@ -8249,9 +8235,6 @@ TEXT ·panel2x48AVX2(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, SI
 
 panel2x48_loopAVX2:
-	PREFETCHNTA  4096(BX)
-	PREFETCHNTA  4160(BX)
-	PREFETCHNTA  4224(BX)
 	VBROADCASTSS (CX), Y12
 	VBROADCASTSS (CX)(DX*1), Y13
 	VMOVUPS      (BX), Y14
@@ -8334,7 +8317,7 @@ panelF161x16_loopAVX2:
 	RET
 
 // func panelF162x16AVX2(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
-// Requires: AVX, F16C, FMA3, MMX+
+// Requires: AVX, F16C, FMA3
 TEXT ·panelF162x16AVX2(SB), NOSPLIT, $0-72
 	MOVQ    start+40(FP), AX
 	MOVQ    lds+48(FP), CX
@@ -8354,7 +8337,6 @@ TEXT ·panelF162x16AVX2(SB), NOSPLIT, $0-72
 	SHLQ    $0x01, SI
 
 panelF162x16_loopAVX2:
-	PREFETCHNTA  4096(BX)
 	VCVTPH2PS    (BX), Y4
 	VCVTPH2PS    16(BX), Y5
 	VBROADCASTSS (CX), Y6
@@ -8714,7 +8696,7 @@ panelF161x48_loopAVX2:
 	RET
 
 // func panelF162x48AVX2(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
-// Requires: AVX, F16C, FMA3, MMX+
+// Requires: AVX, F16C, FMA3
 TEXT ·panelF162x48AVX2(SB), NOSPLIT, $0-72
 	MOVQ    start+40(FP), AX
 	MOVQ    lds+48(FP), CX
@@ -8742,8 +8724,6 @@ TEXT ·panelF162x48AVX2(SB), NOSPLIT, $0-72
 	SHLQ    $0x01, SI
 
 panelF162x48_loopAVX2:
-	PREFETCHNTA  4096(BX)
-	PREFETCHNTA  4160(BX)
 	VBROADCASTSS (CX), Y12
 	VBROADCASTSS (CX)(DX*1), Y13
 	VCVTPH2PS    (BX), Y14
@@ -8851,7 +8831,7 @@ panelBF161x16_doneAVX2:
 	RET
 
 // func panelBF162x16AVX2(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
-// Requires: AVX, AVX2, FMA3, MMX+
+// Requires: AVX, AVX2, FMA3
 TEXT ·panelBF162x16AVX2(SB), NOSPLIT, $0-72
 	MOVQ         start+40(FP), AX
 	MOVQ         lds+48(FP), CX
@@ -8876,7 +8856,6 @@ TEXT ·panelBF162x16AVX2(SB), NOSPLIT, $0-72
 	JL           panelBF162x16_oddAVX2
 
 panelBF162x16_loopAVX2:
-	PREFETCHNTA  4096(BX)
 	VMOVDQU      (BX), Y5
 	VPSLLD       $0x10, Y5, Y5
 	VMOVDQU      32(BX), Y6
@@ -9496,7 +9475,7 @@ panelBF161x48_doneAVX2:
 	RET
 
 // func panelBF162x48AVX2(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
-// Requires: AVX, AVX2, FMA3, MMX+
+// Requires: AVX, AVX2, FMA3
 TEXT ·panelBF162x48AVX2(SB), NOSPLIT, $0-72
 	MOVQ         start+40(FP), AX
 	MOVQ         lds+48(FP), CX
@@ -9529,9 +9508,6 @@ TEXT ·panelBF162x48AVX2(SB), NOSPLIT, $0-72
 	JL           panelBF162x48_oddAVX2
 
 panelBF162x48_loopAVX2:
-	PREFETCHNTA  4096(BX)
-	PREFETCHNTA  4160(BX)
-	PREFETCHNTA  4224(BX)
 	VBROADCASTSS (CX), Y13
 	VBROADCASTSS (CX)(DX*1), Y14
 	VMOVDQU      (BX), Y15
@@ -11639,7 +11615,7 @@ stream_loopAVX2:
 	RET
 
 // func pairs1x16AVX512(k int, a *uint16, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
-// Requires: AVX, AVX512F, AVX512_BF16, MMX+
+// Requires: AVX, AVX512F, AVX512_BF16
 TEXT ·pairs1x16AVX512(SB), NOSPLIT, $0-72
 	MOVQ    start+40(FP), AX
 	MOVQ    lds+48(FP), CX
@@ -11655,7 +11631,6 @@ TEXT ·pairs1x16AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, BX
 
 pairs1x16_loopAVX512:
-	PREFETCHNTA  4096(DX)
 	VMOVUPS      (DX), Z1
 	VPBROADCASTD (CX), Z2
 	BYTE         $0x62; BYTE $0xf2; BYTE $0x6e; BYTE $0x48; BYTE $0x52; BYTE $0xc1 // VDPBF16PS Z1, Z2, Z0
@@ -11672,7 +11647,7 @@ pairs1x16_loopAVX512:
 	RET
 
 // func pairs1x48AVX512(k int, a *uint16, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
-// Requires: AVX, AVX512F, AVX512_BF16, MMX+
+// Requires: AVX, AVX512F, AVX512_BF16
 TEXT ·pairs1x48AVX512(SB), NOSPLIT, $0-72
 	MOVQ    start+40(FP), AX
 	MOVQ    lds+48(FP), CX
@@ -11690,11 +11665,8 @@ TEXT ·pairs1x48AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, BX
 
 pairs1x48_loopAVX512:
-	PREFETCHNTA  4096(DX)
 	VMOVUPS      (DX), Z3
-	PREFETCHNTA  4160(DX)
 	VMOVUPS      64(DX), Z4
-	PREFETCHNTA  4224(DX)
 	VMOVUPS      128(DX), Z5
 	VPBROADCASTD (CX), Z6
 	BYTE         $0x62; BYTE $0xf2; BYTE $0x4e; BYTE $0x48; BYTE $0x52; BYTE $0xc3 // VDPBF16PS Z3, Z6, Z0
@@ -11715,7 +11687,7 @@ pairs1x48_loopAVX512:
 	RET
 
 // func pairs2x16AVX512(k int, a *uint16, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
-// Requires: AVX, AVX512F, AVX512_BF16, MMX+
+// Requires: AVX, AVX512F, AVX512_BF16
 TEXT ·pairs2x16AVX512(SB), NOSPLIT, $0-72
 	MOVQ    start+40(FP), AX
 	MOVQ    lds+48(FP), CX
@@ -11733,7 +11705,6 @@ TEXT ·pairs2x16AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, SI
 
 pairs2x16_loopAVX512:
-	PREFETCHNTA  4096(BX)
 	VMOVUPS      (BX), Z2
 	VPBROADCASTD (DX), Z3
 	BYTE         $0x62; BYTE $0xf2; BYTE $0x66; BYTE $0x48; BYTE $0x52; BYTE $0xc2 // VDPBF16PS Z2, Z3, Z0
@@ -11754,7 +11725,7 @@ pairs2x16_loopAVX512:
 	RET
 
 // func pairs2x48AVX512(k int, a *uint16, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
-// Requires: AVX, AVX512F, AVX512_BF16, MMX+
+// Requires: AVX, AVX512F, AVX512_BF16
 TEXT ·pairs2x48AVX512(SB), NOSPLIT, $0-72
 	MOVQ    start+40(FP), AX
 	MOVQ    lds+48(FP), CX
@@ -11776,11 +11747,8 @@ TEXT ·pairs2x48AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, SI
 
 pairs2x48_loopAVX512:
-	PREFETCHNTA  4096(BX)
 	VMOVUPS      (BX), Z6
-	PREFETCHNTA  4160(BX)
 	VMOVUPS      64(BX), Z7
-	PREFETCHNTA  4224(BX)
 	VMOVUPS      128(BX), Z8
 	VPBROADCASTD (DX), Z9
 	BYTE         $0x62; BYTE $0xf2; BYTE $0x36; BYTE $0x48; BYTE $0x52; BYTE $0xc6 // VDPBF16PS Z6, Z9, Z0

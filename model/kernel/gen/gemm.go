@@ -65,7 +65,7 @@ func (s set) panel(rows, lines int, f format) {
 	loop := name + "_loop" + s.name
 	Label(loop)
 	for at := 0; at < f.bytes*lines; at += 64 {
-		prefetch(rows, lines, Mem{Base: b, Disp: at})
+		prefetch(rows, lines, false, Mem{Base: b, Disp: at})
 	}
 	for step := range f.steps {
 		s.panelStep(f, step, a, b, high, acc)
@@ -114,13 +114,13 @@ func (s set) finish(acc [][]line) {
 	end()
 }
 
-// prefetch asks for the weights that come some way behind m. One or two rows read faster
-// than memory delivers, and each weight once: past the second-level cache is best. Many
-// rows multiply for longer than the hardware looks ahead, and come back for the panel.
-// In between the hardware alone is fastest.
-func prefetch(rows, lines int, m Mem) {
+// prefetch asks for the weights that come some way behind m, as measured to be best. One
+// row reads faster than memory delivers, and each weight once: past the second-level cache
+// is the way. Many rows multiply for longer than the hardware looks ahead, and come back
+// for the panel. In between the hardware alone is fastest, and with pairs for one row too.
+func prefetch(rows, lines int, pairs bool, m Mem) {
 	switch {
-	case rows <= 2:
+	case rows == 1 && !pairs:
 		PREFETCHNTA(m.Offset(4096))
 	case rows >= 6:
 		PREFETCHT1(m.Offset(2048 * lines))
@@ -226,7 +226,7 @@ func (s set) pairsPanel(rows, lines int) {
 	Label(loop)
 	var bv []line
 	for j := range lines {
-		prefetch(rows, lines, Mem{Base: b, Disp: 64 * j})
+		prefetch(rows, lines, true, Mem{Base: b, Disp: 64 * j})
 		l := s.line()
 		s.load(Mem{Base: b, Disp: 64 * j}, l)
 		bv = append(bv, l)
