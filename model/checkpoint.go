@@ -2,7 +2,9 @@ package model
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	"gorgonia.org/tensor"
 
@@ -65,6 +67,9 @@ func readCheckpoint(cfg Config, tensors map[string]*tensor.Dense) (*checkpoint, 
 		c.head.weight = r.read("lm_head.weight", cfg.Vocab, w)
 		c.tied = slices.Equal(c.head.weight, c.embedding.weight)
 	}
+	if r.err == nil {
+		r.err = r.unread()
+	}
 	return c, r.err
 }
 
@@ -108,7 +113,21 @@ func (l *linear) packTransposed(mem *kernel.Memory) *kernel.Matrix {
 // reader reads tensors until the first error, which it keeps.
 type reader struct {
 	tensors map[string]*tensor.Dense
+	names   []string // asked for
 	err     error
+}
+
+// unread finds a tensor that no part of the network asked for: with a layer more than the
+// configuration says, the model would run, and be another one. Causal masks, which some
+// checkpoints carry along, are no weights.
+func (r *reader) unread() error {
+	for _, name := range slices.Sorted(maps.Keys(r.tensors)) {
+		mask := strings.HasSuffix(name, ".attn.bias") || strings.HasSuffix(name, ".attn.masked_bias")
+		if !mask && !slices.Contains(r.names, name) {
+			return fmt.Errorf("%w %s has no place in the network that the configuration describes", ErrTensor, name)
+		}
+	}
+	return nil
 }
 
 func (r *reader) norm(name string, width int) norm {
@@ -124,6 +143,7 @@ func (r *reader) read(name string, shape ...int) []float32 {
 		return nil
 	}
 	t := r.tensors[name]
+	r.names = append(r.names, name)
 	switch {
 	case t == nil:
 		r.err = fmt.Errorf("%w %s is missing, want shape %v", ErrTensor, name, shape)

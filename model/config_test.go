@@ -74,6 +74,7 @@ func TestNewNamesTheTensor(t *testing.T) {
 		want   string
 	}{
 		{func(m map[string]*tensor.Dense) { delete(m, "h.2.mlp.c_fc.bias") }, "h.2.mlp.c_fc.bias is missing, want shape [70]"},
+		{func(m map[string]*tensor.Dense) { m["h.9.ln_1.bias"] = m["h.0.ln_1.bias"] }, "h.9.ln_1.bias has no place"},
 		{func(m map[string]*tensor.Dense) { delete(m, "lm_head.weight") }, "lm_head.weight is missing, want shape [50 51]"},
 		{func(m map[string]*tensor.Dense) {
 			m["wpe.weight"] = tensor.New(tensor.WithShape(3, 51), tensor.Of(tensor.Float32))

@@ -36,6 +36,9 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 func (s *Server) refusal(r *http.Request, err error) *openai.Error {
 	record := recordOf(r.Context())
 	record.err = err
+	if errors.Is(context.Cause(r.Context()), ErrCut) {
+		return toOpenAI(ErrCut)
+	}
 	if errors.Is(err, errGone) || r.Context().Err() != nil {
 		record.gone = true
 		return nil
@@ -76,7 +79,7 @@ func toOpenAI(err error) *openai.Error {
 			Status: http.StatusTooManyRequests, RetryAfter: retryQueueFull,
 			Type: openai.TypeRateLimit, Code: openai.CodeQueueFull, Message: err.Error(),
 		}
-	case errors.Is(err, engine.ErrDraining), errors.Is(err, engine.ErrStopped):
+	case errors.Is(err, engine.ErrDraining), errors.Is(err, engine.ErrStopped), errors.Is(err, ErrCut):
 		return unavailable(err.Error())
 	case errors.Is(err, engine.ErrHeld):
 		return &openai.Error{

@@ -148,9 +148,10 @@ func (s *Server) follow(ctx context.Context, g *generation, emit func(*choice, p
 	return nil
 }
 
-// gone is why ctx has ended: the time that the client gave, or the client's leaving.
+// gone is why ctx has ended: the time that the client gave, the server's end, or the
+// client's leaving.
 func gone(ctx context.Context) error {
-	if cause := context.Cause(ctx); errors.Is(cause, engine.ErrTimeout) {
+	if cause := context.Cause(ctx); errors.Is(cause, engine.ErrTimeout) || errors.Is(cause, ErrCut) {
 		return cause
 	}
 	return errGone

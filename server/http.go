@@ -26,10 +26,20 @@ func NewHTTPServer(handler http.Handler, log *slog.Logger) *http.Server {
 	}
 }
 
+// ErrCut is why a request's context ends that outlasts the grace of a server that stops.
+var ErrCut = errors.New("the server stopped before the answer was complete")
+
+// lastWord is how long a request that is cut may take to say so.
+const lastWord = time.Second
+
 // Serve answers on listener until ctx ends. Then it calls drain, accepts no new
-// connection, gives the requests under way the time grace, and cuts what is left.
+// connection, gives the requests under way the time grace, and cuts what is left: their
+// contexts end with ErrCut as the cause, and soon after their connections.
 // It returns nil if nothing had to be cut.
 func Serve(ctx context.Context, srv *http.Server, listener net.Listener, drain func(), grace time.Duration) error {
+	requests, cut := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer cut(nil)
+	srv.BaseContext = func(net.Listener) context.Context { return requests }
 	failed := make(chan error, 1)
 	go func() { failed <- srv.Serve(listener) }()
 	select {
@@ -38,13 +48,21 @@ func Serve(ctx context.Context, srv *http.Server, listener net.Listener, drain f
 	case <-ctx.Done():
 	}
 	drain()
-	// ctx has ended; the grace is measured from here.
-	limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
-	defer cancel()
-	err := srv.Shutdown(limit)
+	err := shutdown(requests, srv, grace)
 	if err != nil {
-		err = fmt.Errorf("draining %s: requests were cut after %v: %w", listener.Addr(), grace, errors.Join(err, srv.Close()))
+		cut(ErrCut)
+		if shutdown(context.WithoutCancel(requests), srv, lastWord) != nil {
+			err = errors.Join(err, srv.Close())
+		}
+		err = fmt.Errorf("draining %s: requests were cut after %v: %w", listener.Addr(), grace, err)
 	}
 	<-failed // http.ErrServerClosed
 	return err
+}
+
+// shutdown waits for the requests under way, up to a limit.
+func shutdown(ctx context.Context, srv *http.Server, limit time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	return srv.Shutdown(ctx)
 }

@@ -122,6 +122,36 @@ func TestLongStreamIsNotCut(t *testing.T) {
 	})
 }
 
+// An answer that outlasts the grace ends with a word on why, whole or streamed.
+func TestCutAnswersSaySo(t *testing.T) {
+	id := spell(t, "a")[0]
+	for _, stream := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			_, l, stop := serve(t, every(10*time.Minute, 6, id), time.Minute)
+			c := l.dial(t, post(request(fmt.Sprintf(`"stream":%v`, stream))))
+			answered := make(chan string, 1)
+			go func() {
+				res, err := http.ReadResponse(bufio.NewReader(c), nil)
+				if err != nil {
+					answered <- err.Error()
+					return
+				}
+				body, err := io.ReadAll(res.Body)
+				answered <- fmt.Sprint(res.StatusCode, err, string(body))
+			}()
+			time.Sleep(25 * time.Minute) // of the bubble's clock
+			start := time.Now()
+			if err := stop(); err == nil || time.Since(start) > time.Minute+lastWord {
+				t.Errorf("stopped after %v with %v, want an error after a minute", time.Since(start), err)
+			}
+			want := map[bool]string{true: "200<nil>data:", false: "503<nil>{"}[stream]
+			if got := <-answered; !strings.HasPrefix(strings.ReplaceAll(got, " ", ""), want) || !strings.Contains(got, ErrCut.Error()) {
+				t.Errorf("stream %v: %s", stream, got)
+			}
+		})
+	}
+}
+
 func TestSlowSendersAreCut(t *testing.T) {
 	tests := []struct {
 		name, sent string
@@ -192,7 +222,7 @@ func TestServeDrains(t *testing.T) {
 		tookAtMost time.Duration
 	}{
 		{"within the grace", time.Minute, false, 25 * time.Second},
-		{"past the grace", 5 * time.Second, true, 5 * time.Second},
+		{"past the grace", 5 * time.Second, true, 5*time.Second + lastWord},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
