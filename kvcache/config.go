@@ -26,6 +26,7 @@ type Config struct {
 	Layers    int
 	Heads     int
 	HeadDim   int
+	BFloat16  bool // keys and values are bfloat16, half the bytes, instead of float32
 	Eviction  Eviction
 }
 
@@ -44,7 +45,7 @@ func (c Config) Validate() error {
 			return fmt.Errorf("kvcache: %s is %d, must be 1 to %d", f.name, f.value, math.MaxInt32)
 		}
 	}
-	if bytes := 8 * float64(c.Blocks) * float64(c.BlockSize) * float64(c.Layers) * float64(c.Heads) * float64(c.HeadDim); bytes > mostBytes {
+	if bytes := 2 * float64(c.numberBytes()) * float64(c.Blocks) * float64(c.BlockSize) * float64(c.Layers) * float64(c.Heads) * float64(c.HeadDim); bytes > mostBytes {
 		return fmt.Errorf("kvcache: a pool of %.3g bytes (%d blocks of %d tokens) is beyond all memory", bytes, c.Blocks, c.BlockSize)
 	}
 	if _, err := c.Eviction.MarshalText(); err != nil {
@@ -53,10 +54,18 @@ func (c Config) Validate() error {
 	return nil
 }
 
+// numberBytes is the size of one number of a key or a value.
+func (c Config) numberBytes() int {
+	if c.BFloat16 {
+		return 2
+	}
+	return 4
+}
+
 // BlockBytes returns the bytes of one block: keys and values of BlockSize tokens in all
-// layers, as float32.
+// layers, as float32 or bfloat16.
 func (c Config) BlockBytes() int {
-	return c.Layers * 2 * c.Heads * c.HeadDim * c.BlockSize * 4
+	return c.Layers * 2 * c.Heads * c.HeadDim * c.BlockSize * c.numberBytes()
 }
 
 // PoolBytes returns the bytes of the rows of all blocks. What the cache needs beside them

@@ -25,6 +25,14 @@
 // this sequence alone. Rows from Computed() on hold whatever an earlier owner left there;
 // nobody reads them before Forward has written them.
 //
+// # What a row holds
+//
+// In each layer the keys and the values of one token, as float32, or as bfloat16 in half the
+// bytes, of one type for the whole cache: see Config. Whoever writes rows rounds them;
+// here they are only handed on and copied, so a row that was reused or copied has the bits
+// of the one that was computed. In a block keys lie a column per token,
+// [heads][headDim][blockSize], and values a row per token, [heads][blockSize][headDim].
+//
 // # What can be asked
 //
 // Match says how much of a prompt is cached, Explain why the rest is not, View what is in

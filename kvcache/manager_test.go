@@ -100,22 +100,35 @@ func TestCommitBeyondTheTokens(t *testing.T) {
 // without gaps or overlaps.
 func TestPoolLayout(t *testing.T) {
 	cfg := Config{Blocks: 3, BlockSize: 4, Layers: 2, Heads: 2, HeadDim: 3}
-	p, err := newPool(cfg)
+	wide, err := newPool(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
+	cfg.BFloat16 = true
+	narrow, err := newPool(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(wide.narrow.data)+len(narrow.wide.data) != 0 {
+		t.Error("a pool has two storages")
+	}
+	t.Run("float32", func(t *testing.T) { storageLayout(t, wide, &wide.wide, 4) })
+	t.Run("bfloat16", func(t *testing.T) { storageLayout(t, narrow, &narrow.narrow, 2) })
+}
+
+func storageLayout[T number](t *testing.T, pool *pool, p *storage[T], bytes int) {
 	for i := range p.data {
-		p.data[i] = float32(i)
+		p.data[i] = T(i)
 	}
-	if len(p.data)*4 != cfg.Blocks*cfg.BlockBytes() {
-		t.Errorf("%d floats, want %d bytes", len(p.data), cfg.Blocks*cfg.BlockBytes())
+	if len(p.data)*bytes != p.cfg.Blocks*p.cfg.BlockBytes() {
+		t.Errorf("%d numbers, want %d bytes", len(p.data), p.cfg.Blocks*p.cfg.BlockBytes())
 	}
-	next := float32(0)
+	next := T(0)
 	for id := range paging.BlockID(3) {
 		for layer := range 2 {
-			for _, part := range [][]float32{p.keys(layer, id), p.values(layer, id)} {
+			for _, part := range [][]T{p.keys(layer, id), p.values(layer, id)} {
 				if len(part) != 2*3*4 || cap(part) != len(part) || part[0] != next {
-					t.Fatalf("block %d, layer %d: %d floats from %v, want 24 from %v", id, layer, len(part), part[0], next)
+					t.Fatalf("block %d, layer %d: %d numbers from %v, want 24 from %v", id, layer, len(part), part[0], next)
 				}
 				next += 24
 			}
@@ -123,7 +136,7 @@ func TestPoolLayout(t *testing.T) {
 	}
 
 	before := slices.Clone(p.data)
-	p.copyRows(2, 0, 3)
+	pool.copyRows(2, 0, 3)
 	for id := range paging.BlockID(3) {
 		for layer := range 2 {
 			for head := range 2 {

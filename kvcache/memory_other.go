@@ -2,7 +2,7 @@
 
 package kvcache
 
-// mapFloats makes n floats on the Go heap.
-func mapFloats(n int) ([]float32, func() error, error) {
-	return make([]float32, n), func() error { return nil }, nil
+// mapNumbers makes n numbers on the Go heap.
+func mapNumbers[T number](n int) ([]T, func() error, error) {
+	return make([]T, n), func() error { return nil }, nil
 }

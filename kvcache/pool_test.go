@@ -8,21 +8,26 @@ import (
 )
 
 func TestPoolBytes(t *testing.T) {
-	cfg := Config{Blocks: 3, BlockSize: 16, Layers: 4, Heads: 4, HeadDim: 32}
-	const block = 4 * 2 * 4 * 32 * 16 * 4 // layers, keys and values, heads, dimensions, rows, bytes of a float32
-	if cfg.BlockBytes() != block || cfg.PoolBytes() != 3*block {
-		t.Errorf("%d bytes a block, %d in all, want %d and three times that", cfg.BlockBytes(), cfg.PoolBytes(), block)
-	}
-	for _, c := range []struct{ bytes, want int }{
-		{-1, 0}, {0, 0}, {block - 1, 0}, {block, 1}, {2*block - 1, 1}, {2 * block, 2}, {1 << 30, 1 << 30 / block},
-		{math.MaxInt, math.MaxInt32},
-	} {
-		got := cfg.BlocksFor(c.bytes)
-		if got != c.want {
-			t.Errorf("%d blocks for %d bytes, want %d", got, c.bytes, c.want)
+	for _, narrow := range []bool{false, true} {
+		cfg := Config{Blocks: 3, BlockSize: 16, Layers: 4, Heads: 4, HeadDim: 32, BFloat16: narrow}
+		block := 4 * 2 * 4 * 32 * 16 * 4 // layers, keys and values, heads, dimensions, rows, bytes of a float32
+		if narrow {
+			block /= 2
 		}
-		if cfg.Blocks = got; cfg.PoolBytes() > max(0, c.bytes) {
-			t.Errorf("%d blocks take %d bytes of %d", got, cfg.PoolBytes(), c.bytes)
+		if cfg.BlockBytes() != block || cfg.PoolBytes() != 3*block {
+			t.Errorf("%d bytes a block, %d in all, want %d and three times that", cfg.BlockBytes(), cfg.PoolBytes(), block)
+		}
+		for _, c := range []struct{ bytes, want int }{
+			{-1, 0}, {0, 0}, {block - 1, 0}, {block, 1}, {2*block - 1, 1}, {2 * block, 2}, {1 << 30, 1 << 30 / block},
+			{math.MaxInt, math.MaxInt32},
+		} {
+			got := cfg.BlocksFor(c.bytes)
+			if got != c.want {
+				t.Errorf("%d blocks for %d bytes, want %d", got, c.bytes, c.want)
+			}
+			if cfg.Blocks = got; cfg.PoolBytes() > max(0, c.bytes) {
+				t.Errorf("%d blocks take %d bytes of %d", got, cfg.PoolBytes(), c.bytes)
+			}
 		}
 	}
 	mustPanic(t, "blocks of no bytes", func() { Config{}.BlocksFor(1) })
@@ -34,7 +39,9 @@ func TestLargePool(t *testing.T) {
 		t.Skipf("pools are mapped on linux, this is %s", runtime.GOOS)
 	}
 	cfg := Config{BlockSize: 4, Layers: 2, Heads: 2, HeadDim: 64}
-	for _, large := range []bool{false, true} {
+	for i := range 4 {
+		large := i%2 == 1
+		cfg.BFloat16 = i >= 2
 		cfg.Blocks = mapFrom / cfg.BlockBytes()
 		if !large {
 			cfg.Blocks--

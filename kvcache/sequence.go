@@ -41,15 +41,29 @@ func (s *Sequence) Blocks() int { return s.table.Len() }
 // BlockSize returns the number of token rows in a block.
 func (s *Sequence) BlockSize() int { return s.m.cfg.BlockSize }
 
+// BFloat16 says that keys and values are bfloat16: then Keys16 and Values16 return them,
+// and there are none for Keys and Values to return; otherwise it is the other way round.
+func (s *Sequence) BFloat16() bool { return s.m.cfg.BFloat16 }
+
 // Keys returns a layer's keys of the sequence's block: [heads][headDim][blockSize].
 // Rows before Computed() may be shared with other sequences and must only be read, rows
 // from Computed() on must be written before they are read.
 func (s *Sequence) Keys(layer, block int) []float32 {
-	return s.m.pool.keys(layer, s.table.At(block))
+	return s.m.pool.wide.keys(layer, s.table.At(block))
 }
 
 // Values returns a layer's values of the sequence's block: [heads][blockSize][headDim].
 // The rule for rows is that of Keys.
 func (s *Sequence) Values(layer, block int) []float32 {
-	return s.m.pool.values(layer, s.table.At(block))
+	return s.m.pool.wide.values(layer, s.table.At(block))
+}
+
+// Keys16 is Keys in bfloat16.
+func (s *Sequence) Keys16(layer, block int) []uint16 {
+	return s.m.pool.narrow.keys(layer, s.table.At(block))
+}
+
+// Values16 is Values in bfloat16.
+func (s *Sequence) Values16(layer, block int) []uint16 {
+	return s.m.pool.narrow.values(layer, s.table.At(block))
 }

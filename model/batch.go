@@ -22,13 +22,26 @@ type Chunk struct {
 //
 // Keys are stored transposed, one column per token, so that a score kernel computes
 // neighbouring tokens in neighbouring vector lanes; values are stored a row per token.
-// Both slices alias the storage and stay valid until the sequence is changed or freed.
+//
+// They are float32, or bfloat16 in half the bytes, as the bits of a uint16. Of Keys and
+// Keys16, and of Values and Values16, only those of the type at hand may be called; the
+// others panic. Forward rounds keys and values to bfloat16 once, to nearest, ties to even,
+// when it writes them, and attends to them as written, those of the same chunk too: so a
+// result does not depend on which of them were there before.
+//
+// All slices alias the storage and stay valid until the sequence is changed or freed.
 // Forward calls the methods from several goroutines at once.
 type KV interface {
 	// BlockSize is the number of token rows in a block.
 	BlockSize() int
+	// BFloat16 says that keys and values are bfloat16.
+	BFloat16() bool
 	// Keys returns a layer's keys of one block: [heads][headDim][blockSize].
 	Keys(layer, block int) []float32
 	// Values returns a layer's values of one block: [heads][blockSize][headDim].
 	Values(layer, block int) []float32
+	// Keys16 returns a layer's keys of one block in bfloat16, as Keys has them.
+	Keys16(layer, block int) []uint16
+	// Values16 returns a layer's values of one block in bfloat16, as Values has them.
+	Values16(layer, block int) []uint16
 }

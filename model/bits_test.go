@@ -79,11 +79,15 @@ type shuffledKV struct {
 	table []int
 }
 
-func newShuffledKV(cfg Config, blockSize, tokens int, r *rand.Rand) *shuffledKV {
+func newShuffledKV(kind DType, cfg Config, blockSize, tokens int, r *rand.Rand) *shuffledKV {
 	blocks := (tokens + blockSize - 1) / blockSize
-	kv := &shuffledKV{NewContiguousKV(cfg, blockSize, blocks*blockSize), r.Perm(blocks)}
+	kv := &shuffledKV{NewContiguousKVAs(kind, cfg, blockSize, blocks*blockSize), r.Perm(blocks)}
 	for i := range kv.keys {
 		kv.keys[i], kv.values[i] = float32(math.NaN()), float32(math.Inf(1))
+	}
+	for i := range kv.keys16 {
+		const nan, inf = 0x7fc0, 0x7f80
+		kv.keys16[i], kv.values16[i] = nan, inf
 	}
 	return kv
 }
@@ -96,32 +100,44 @@ func (kv *shuffledKV) Values(layer, block int) []float32 {
 	return kv.ContiguousKV.Values(layer, kv.table[block])
 }
 
+func (kv *shuffledKV) Keys16(layer, block int) []uint16 {
+	return kv.ContiguousKV.Keys16(layer, kv.table[block])
+}
+
+func (kv *shuffledKV) Values16(layer, block int) []uint16 {
+	return kv.ContiguousKV.Values16(layer, kv.table[block])
+}
+
 // TestSameBits runs sequences in random chunks, beside random others, on 1 to 8 threads
 // and in blocks of several sizes, and compares the bits of all logits with those of
-// each sequence alone, token by token, on one thread.
+// each sequence alone, token by token, on one thread; for both types of weights and of
+// keys and values.
 func TestSameBits(t *testing.T) {
 	r := newRand(t)
 	rounds := 12
 	if testing.Short() {
-		rounds = 3
+		rounds = 2
 	}
 	for v, cfg := range variants {
 		for _, dtype := range []DType{F32, BF16} {
-			t.Run(fmt.Sprint(v, dtype), func(t *testing.T) {
-				sameBits(t, randomModel(t, dtype, cfg, r), rounds, r)
-			})
+			m := randomModel(t, dtype, cfg, r)
+			for _, kind := range []DType{F32, BF16} {
+				t.Run(fmt.Sprintf("%d, %v, KV %v", v, dtype, kind), func(t *testing.T) {
+					sameBits(t, m, kind, rounds, r)
+				})
+			}
 		}
 	}
 }
 
-func sameBits(t *testing.T, m *Model, rounds int, r *rand.Rand) {
+func sameBits(t *testing.T, m *Model, kind DType, rounds int, r *rand.Rand) {
 	cfg := m.config
 	const sequences, longest = 4, 280
 	tokens, want := make([][]int32, sequences), make([][]float32, sequences)
 	alone := m.NewWorkspace(1, 1)
 	defer alone.Close()
 	for s := range tokens {
-		kv := NewContiguousKV(cfg, 16, longest)
+		kv := NewContiguousKVAs(kind, cfg, 16, longest)
 		for p := range 1 + r.IntN(longest) {
 			tokens[s] = append(tokens[s], int32(r.IntN(cfg.Vocab)))
 			want[s] = append(want[s], alone.Forward([]Chunk{{Tokens: tokens[s][p:], Start: p, KV: kv, Logits: 1}})...)
@@ -134,7 +150,7 @@ func sameBits(t *testing.T, m *Model, rounds int, r *rand.Rand) {
 		got, at := make([][]float32, sequences), make([]int, sequences)
 		var kvs []KV
 		for s := range tokens {
-			kvs = append(kvs, newShuffledKV(cfg, blockSize, len(tokens[s]), r))
+			kvs = append(kvs, newShuffledKV(kind, cfg, blockSize, len(tokens[s]), r))
 		}
 		for {
 			var chunks []Chunk
@@ -184,21 +200,26 @@ func sameBits(t *testing.T, m *Model, rounds int, r *rand.Rand) {
 	}
 }
 
-// TestForwardDoesNotAllocate runs decode and prefill steps in a steady state.
+// TestForwardDoesNotAllocate runs steps of decode, and of decode beside prefill, in a steady
+// state, for both types of weights and of keys and values.
 func TestForwardDoesNotAllocate(t *testing.T) {
 	cfg := variants[0]
 	for _, dtype := range []DType{F32, BF16} {
 		m := randomModel(t, dtype, cfg, newRand(t))
-		for _, threads := range []int{1, 2} {
-			w := m.NewWorkspace(64, threads)
-			a, b := NewContiguousKV(cfg, 16, cfg.Context), NewContiguousKV(cfg, 16, cfg.Context)
-			prompt := make([]int32, 40)
-			w.Forward([]Chunk{{Tokens: prompt, KV: a, Logits: 2}})
-			step := []Chunk{{Tokens: prompt[:1], Start: 40, KV: a, Logits: 1}, {Tokens: prompt[:30], KV: b}}
-			if n := testing.AllocsPerRun(20, func() { w.Forward(step) }); n != 0 {
-				t.Errorf("%v: a step on %d threads allocates %v times", dtype, threads, n)
+		for _, kind := range []DType{F32, BF16} {
+			for _, threads := range []int{1, 2} {
+				w := m.NewWorkspace(64, threads)
+				a, b := NewContiguousKVAs(kind, cfg, 16, cfg.Context), NewContiguousKVAs(kind, cfg, 16, cfg.Context)
+				prompt := make([]int32, 40)
+				w.Forward([]Chunk{{Tokens: prompt, KV: a, Logits: 2}})
+				step := []Chunk{{Tokens: prompt[:1], Start: 40, KV: a, Logits: 1}, {Tokens: prompt[:30], KV: b}}
+				for _, chunks := range [][]Chunk{step[:1], step} {
+					if n := testing.AllocsPerRun(20, func() { w.Forward(chunks) }); n != 0 {
+						t.Errorf("%v, KV %v: a step of %d chunks on %d threads allocates %v times", dtype, kind, len(chunks), threads, n)
+					}
+				}
+				w.Close()
 			}
-			w.Close()
 		}
 	}
 }

@@ -4,5 +4,7 @@
 //
 // The logits of a position have the same bits however the tokens before it were
 // computed: in one pass or in chunks, beside any other sequences, in blocks of any
-// size, with any number of threads, or taken from a cache. Package kernel says how.
+// size, with any number of threads, or taken from a cache. Package kernel says how. That
+// holds for keys and values in float32 and for those in bfloat16, each in itself: which of
+// the two a KV has is part of what is computed.
 package model

@@ -91,6 +91,9 @@ func (m *Model) WeightBytes() int {
 	return n
 }
 
+// Bytes is the memory that the whole model takes, norms, positions and padding included.
+func (m *Model) Bytes() int { return m.memory.Bytes() }
+
 // Formats lists how the weight matrices are kept, without repetition.
 func (m *Model) Formats() []string {
 	var names []string

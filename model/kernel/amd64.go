@@ -36,9 +36,6 @@ type (
 	// tileFunc multiplies rows of A with weights kept as B. ldb is in columns.
 	tileFunc[A, B any] func(k int, a *A, lda int, b *B, ldb int, start *float32, lds int, c *float32, ldc int)
 
-	scoresFunc      func(dim int, q *float32, ldq int, keys, next *float32, ldk int, n int, scale float32, out *float32, ldo int)
-	valuesFunc      func(n int, p *float32, ldp int, v, next *float32, ldv int, dst *float32, ldd int)
-	valuesPartFunc  func(n int, p *float32, ldp int, v *float32, ldv int, dst *float32, ldd int, cols int)
 	elementwiseFunc func(n int, x *float32)
 )
 
@@ -49,12 +46,9 @@ type (
 type vector struct {
 	panels                tiles[float32, float32]
 	panelsF16, panelsBF16 tiles[float32, uint16]
-	// scores[rows] and values[rows] for up to tileRows rows; whole values take
-	// wholeCols columns at a time, and oneCols for one row.
-	scores             [tileRows + 1]scoresFunc
-	values             [tileRows + 1]valuesFunc
-	valuesPart         [tileRows + 1]valuesPartFunc
-	wholeCols, oneCols int
+	attention             attentionLoops[float32]
+	attention16           attentionLoops[uint16]
+	round                 func(dst []uint16, src []float32)
 
 	softmax       func(n int, s *float32) float32
 	norm          func(n int, dst, x, gain, bias *float32, eps float32)
@@ -76,8 +70,11 @@ func (v *vector) ops(name string) *ops {
 		panel:     v.panels.runner(1),
 		panelF16:  v.panelsF16.runner(1),
 		panelBF16: v.panelsBF16.runner(2),
-		scores:    v.runScores,
-		values:    v.runValues,
+		round:     v.round,
+		scores:    v.attention.runScores,
+		values:    v.attention.runValues,
+		scores16:  v.attention16.runScores,
+		values16:  v.attention16.runValues,
 		softmax: func(s []float32) float32 {
 			return v.softmax(len(s), &s[0])
 		},
@@ -121,36 +118,6 @@ func (t *tiles[A, B]) runner(step int) func(rows, k int, a []A, lda int, b []B, 
 	}
 }
 
-func (v *vector) runScores(rows, n, dim int, q []float32, ldq int, keys, next []float32, ldk int, scale float32, s []float32, lds int) {
-	last := (n - 1) / lanes * lanes
-	_, _, _, _ = q[(rows-1)*ldq+dim-1], keys[(dim-1)*ldk+n-1], next[0], s[(rows-1)*lds+last+lanes-1]
-	for t := 0; t < n; t += lanes {
-		ahead := &next[0]
-		if t < last {
-			ahead = &keys[t+lanes]
-		}
-		v.scores[rows](dim, &q[0], ldq, &keys[t], ahead, ldk, min(lanes, n-t), scale, &s[t], lds)
-	}
-}
-
-func (v *vector) runValues(rows, n, dim int, p []float32, ldp int, values, next []float32, dst []float32, ldd int) {
-	_, _, _ = p[(rows-1)*ldp+n-1], values[n*dim-1], dst[(rows-1)*ldd+dim-1]
-	cols := v.wholeCols
-	if rows == 1 {
-		cols = v.oneCols
-	}
-	if n > lanes {
-		next = values[lanes*dim:] // a large block is its own next
-	}
-	j := 0
-	for ; j+cols <= dim; j += cols {
-		v.values[rows](n, &p[0], ldp, &values[j], &next[j], dim, &dst[j], ldd)
-	}
-	for ; j < dim; j += lanes {
-		v.valuesPart[rows](n, &p[0], ldp, &values[j], dim, &dst[j], ldd, min(lanes, dim-j))
-	}
-}
-
 func avx512() *ops { return vectorAVX512().ops("AVX-512") }
 
 // avx512BF16 is avx512 with the instruction that multiplies pairs of bfloat16.
@@ -169,7 +136,6 @@ func avx512BF16() *ops {
 	}
 	o.pairs = pairs.runner(2)
 	o.peaks = []Peak{{Name: "AVX-512 bfloat16 pairs", Pairs: true, run: peakPairsAVX512, flop: 2 * peakChains * 32}}
-	o.round = func(dst []uint16, src []float32) { roundAVX512(len(src), &dst[:len(src)][0], &src[0]) }
 	return o
 }
 
@@ -208,10 +174,8 @@ func vectorAVX512() *vector {
 			8: {1: panelBF168x16AVX512, 3: panelBF168x48AVX512},
 			9: {1: panelBF169x16AVX512, 3: panelBF169x48AVX512},
 		},
-		scores:     [...]scoresFunc{nil, scores1AVX512, scores2AVX512, scores3AVX512, scores4AVX512, scores5AVX512, scores6AVX512},
-		values:     [...]valuesFunc{nil, values1x64AVX512, values2x64AVX512, values3x64AVX512, values4x64AVX512, values5x64AVX512, values6x64AVX512},
-		valuesPart: [...]valuesPartFunc{nil, values1xAVX512, values2xAVX512, values3xAVX512, values4xAVX512, values5xAVX512, values6xAVX512},
-		wholeCols:  64, oneCols: 64,
+		attention: attentionAVX512(), attention16: attention16AVX512(),
+		round:   func(dst []uint16, src []float32) { roundAVX512(len(src), &dst[:len(src)][0], &src[0]) },
 		softmax: softmaxAVX512, norm: normAVX512, gelu: geluAVX512, geluErf: geluErfAVX512, add: addAVX512, scale: scaleAVX512,
 		stream: streamAVX512, peaks: []Peak{{Name: "AVX-512 float32", run: peakAVX512, flop: 2 * peakChains * 16}},
 	}
@@ -243,10 +207,8 @@ func avx2() *ops {
 			5: {1: panelBF165x16AVX2},
 			6: {1: panelBF166x16AVX2},
 		},
-		scores:     [...]scoresFunc{nil, scores1AVX2, scores2AVX2, scores3AVX2, scores4AVX2, scores5AVX2, scores6AVX2},
-		values:     [...]valuesFunc{nil, values1x64AVX2, values2x16AVX2, values3x16AVX2, values4x16AVX2, values5x16AVX2, values6x16AVX2},
-		valuesPart: [...]valuesPartFunc{nil, values1xAVX2, values2xAVX2, values3xAVX2, values4xAVX2, values5xAVX2, values6xAVX2},
-		wholeCols:  16, oneCols: 64,
+		attention: attentionAVX2(), attention16: attention16AVX2(),
+		round:   roundScalar,
 		softmax: softmaxAVX2, norm: normAVX2, gelu: geluAVX2, geluErf: geluErfAVX2, add: addAVX2, scale: scaleAVX2,
 		stream: streamAVX2, peaks: []Peak{{Name: "AVX2 float32", run: peakAVX2, flop: 2 * peakChains * 8}},
 	}

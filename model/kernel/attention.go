@@ -4,11 +4,25 @@ import "fmt"
 
 // KV gives access to the keys and values of one sequence, stored in blocks of
 // BlockSize positions: keys [heads][dim][BlockSize], values [heads][BlockSize][dim].
-// Threads call it at the same time.
+// They are float32, from Keys and Values, or bfloat16, from Keys16 and Values16, as
+// BFloat16 says. Threads call it at the same time.
 type KV interface {
 	BlockSize() int
+	BFloat16() bool
 	Keys(layer, block int) []float32
 	Values(layer, block int) []float32
+	Keys16(layer, block int) []uint16
+	Values16(layer, block int) []uint16
+}
+
+// element is the type of a key or value: float32, or bfloat16 as uint16.
+type element interface{ float32 | uint16 }
+
+// reader finds keys and values of one type, and has the loops that compute with them.
+type reader[T element] struct {
+	keys, values func(kv KV, layer, block int) []T // of all heads
+	scores       func(rows, n, dim int, q []float32, ldq int, keys, next []T, ldk int, scale float32, s []float32, lds int)
+	weigh        func(rows, n, dim int, p []float32, ldp int, v, next []T, dst []float32, ldd int)
 }
 
 // Span is a run of consecutive positions of one sequence.
@@ -89,7 +103,15 @@ func (j *attend) piece(thread, head, tile int) {
 }
 
 func (j *attend) tile(thread int, s *Span, head, tile int) {
-	ops, dim, width := j.team.ops, j.heads.Dim, j.heads.width()
+	if s.KV.BFloat16() {
+		attendTile(j, &j.team.read16, thread, s, head, tile)
+	} else {
+		attendTile(j, &j.team.read, thread, s, head, tile)
+	}
+}
+
+func attendTile[T element](j *attend, read *reader[T], thread int, s *Span, head, tile int) {
+	layer, dim, width := j.heads.Layer, j.heads.Dim, j.heads.width()
 	first := tile * tileRows
 	rows := min(tileRows, s.Rows-first)
 	q := j.qkv[(s.Source+first)*3*width+head*dim:]
@@ -99,100 +121,42 @@ func (j *attend) tile(thread int, s *Span, head, tile int) {
 	common := s.Start + first + 1 // positions that all rows see; row r sees r more
 	all := common + rows - 1
 	size := s.KV.BlockSize()
+	from, to := head*dim*size, (head+1)*dim*size // of the head's keys, or values, in a block
 
-	keys := j.keys(s, head, 0)
+	keys := read.keys(s.KV, layer, 0)[from:to]
 	for b, p := 0, 0; p < all; b, p = b+1, p+size {
-		var next []float32
+		var next []T
 		if p+size < all {
-			next = j.keys(s, head, b+1)
+			next = read.keys(s.KV, layer, b+1)[from:to]
 		} else {
-			next = j.values(s, head, 0)
+			next = read.values(s.KV, layer, 0)[from:to]
 		}
-		ops.scores(rows, min(size, all-p), dim, q, 3*width, keys, next, size, j.heads.Scale, scores[p:], stride)
+		read.scores(rows, min(size, all-p), dim, q, 3*width, keys, next, size, j.heads.Scale, scores[p:], stride)
 		keys = next
 	}
 	var sums [tileRows]float32
 	for r := range rows {
-		sums[r] = ops.softmax(scores[r*stride:][:common+r])
+		sums[r] = j.team.ops.softmax(scores[r*stride:][:common+r])
 		clear(dst[r*width:][:dim])
 	}
-	v := j.values(s, head, 0)
+	v := read.values(s.KV, layer, 0)[from:to]
 	for b, p := 0, 0; p < all; b, p = b+1, p+size {
 		next := v
 		if p+size < all {
-			next = j.values(s, head, b+1)
+			next = read.values(s.KV, layer, b+1)[from:to]
 		}
 		n := max(0, min(size, common-p))
 		if n > 0 {
-			ops.values(rows, n, dim, scores[p:], stride, v, next, dst, width)
+			read.weigh(rows, n, dim, scores[p:], stride, v, next, dst, width)
 		}
 		for r := 1; r < rows; r++ {
 			if m := min(size, common+r-p); m > n {
-				ops.values(1, m-n, dim, scores[r*stride+p+n:], stride, v[n*dim:], next, dst[r*width:], width)
+				read.weigh(1, m-n, dim, scores[r*stride+p+n:], stride, v[n*dim:], next, dst[r*width:], width)
 			}
 		}
 		v = next
 	}
 	for r := range rows {
-		ops.scale(dst[r*width:][:dim], 1/sums[r])
-	}
-}
-
-// keys is one head's keys of a block, [dim][BlockSize].
-func (j *attend) keys(s *Span, head, block int) []float32 {
-	n := j.heads.Dim * s.KV.BlockSize()
-	return s.KV.Keys(j.heads.Layer, block)[head*n:][:n]
-}
-
-// values is one head's values of a block, [BlockSize][dim].
-func (j *attend) values(s *Span, head, block int) []float32 {
-	n := j.heads.Dim * s.KV.BlockSize()
-	return s.KV.Values(j.heads.Layer, block)[head*n:][:n]
-}
-
-// store is one layer's new keys and values on their way into their blocks; a unit is
-// one head of one span.
-type store struct {
-	qkv   []float32
-	heads Heads
-	spans []Span
-}
-
-// Store writes the keys and values of every row of every span, qkv[Source+i] from
-// heads*dim on, to their blocks at positions Start+i.
-func (t *Team) Store(qkv []float32, spans []Span, h Heads) {
-	t.store = store{qkv: qkv, heads: h, spans: spans}
-	rows := 0
-	for i := range spans {
-		rows += spans[i].Rows
-	}
-	// A float of a key goes to a cache line of its own, so it counts several times.
-	if units := len(spans) * h.Heads; 4*rows*h.width() < inlineWork {
-		for u := range units {
-			t.store.Unit(0, u)
-		}
-	} else {
-		t.Run(units, &t.store)
-	}
-	t.store = store{}
-}
-
-// Unit stores one head of one span.
-func (j *store) Unit(_, unit int) {
-	s, head := &j.spans[unit/j.heads.Heads], unit%j.heads.Heads
-	dim, width, size := j.heads.Dim, j.heads.width(), s.KV.BlockSize()
-	for r := 0; r < s.Rows; {
-		b, t := (s.Start+r)/size, (s.Start+r)%size
-		n := min(size-t, s.Rows-r)
-		keys := s.KV.Keys(j.heads.Layer, b)[head*dim*size:][:dim*size]
-		values := s.KV.Values(j.heads.Layer, b)[head*dim*size:][:dim*size]
-		for i := range n {
-			row := j.qkv[(s.Source+r+i)*3*width+head*dim:]
-			for d, k := range row[width:][:dim] {
-				keys[d*size+t+i] = k
-			}
-			copy(values[(t+i)*dim:][:dim], row[2*width:])
-		}
-		r += n
+		j.team.ops.scale(dst[r*width:][:dim], 1/sums[r])
 	}
 }

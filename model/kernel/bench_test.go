@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"testing"
 )
 
@@ -34,6 +35,39 @@ func BenchmarkMatmul(b *testing.B) {
 					}
 					flop := 2 * float64(shape.rows*shape.in*shape.out) * float64(b.N)
 					b.ReportMetric(flop/1e9/b.Elapsed().Seconds(), "GFLOP/s")
+				})
+			}
+		}
+	}
+}
+
+// BenchmarkAttend attends in the shapes of GPT-2 124M and of the bundled model: a prompt of
+// 512 in one pass, and one token behind 900 others. There are as many layers as make the
+// keys and values too large for any cache, as they are between two steps of a decode.
+func BenchmarkAttend(b *testing.B) {
+	const layers = 24
+	for _, o := range available() {
+		if o.name == "portable" {
+			continue
+		}
+		for _, shape := range []struct{ heads, dim, past, rows int }{{12, 64, 900, 1}, {8, 32, 900, 1}, {12, 64, 0, 512}, {8, 32, 0, 512}} {
+			for _, narrow := range []bool{false, true} {
+				b.Run(fmt.Sprintf("%s/%dx%d/%d+%d/bf16=%v", o.name, shape.heads, shape.dim, shape.past, shape.rows, narrow), func(b *testing.B) {
+					n, h := shape.past+shape.rows, Heads{Heads: shape.heads, Dim: shape.dim, Scale: .1}
+					r := rand.New(rand.NewPCG(1, 2))
+					var kvs [layers]*blocks
+					team, qkv := newTeam(1, n, o), newGuarded(r, n*3*h.width(), 1).floats()
+					defer team.Close()
+					for i := range kvs {
+						kvs[i] = newBlocks(r, narrow, 16, n, h.width())
+						team.Store(qkv, []Span{{KV: kvs[i], Rows: n}}, h)
+					}
+					dst, i := make([]float32, shape.rows*h.width()), 0
+					for b.Loop() {
+						spans := []Span{{KV: kvs[i%layers], Start: shape.past, Rows: shape.rows}}
+						team.Attend(dst, qkv, spans, h)
+						i++
+					}
 				})
 			}
 		}

@@ -55,7 +55,9 @@ func TestLoopsStayInBounds(t *testing.T) {
 				dim := 1 + n%7
 				lines := (n + lanes - 1) / lanes * lanes
 				o.scores(rows, n, dim, a.last(rows*dim), dim, b.last(dim*n), b.last(dim*n), n, 1, d.last(rows*lines), lines)
+				o.scores16(rows, n, dim, a.last(rows*dim), dim, b.last16(dim*n), b.last16(dim*n), n, 1, d.last(rows*lines), lines)
 				o.values(rows, dim, n, a.last(rows*dim), dim, b.last(dim*n), b.last(dim*n), d.last(rows*n), n)
+				o.values16(rows, dim, n, a.last(rows*dim), dim, b.last16(dim*n), b.last16(dim*n), d.last(rows*n), n)
 			}
 			for width := lanes; width <= panelWidth; width += lanes {
 				rows := 1 + n%19
@@ -69,9 +71,7 @@ func TestLoopsStayInBounds(t *testing.T) {
 					}
 				}
 			}
-			if o.round != nil {
-				o.round(a.last16(n), b.last(n))
-			}
+			o.round(a.last16(n), b.last(n))
 		}
 	})
 }
@@ -92,6 +92,11 @@ func TestWrongShapesPanicBeforeAssembly(t *testing.T) {
 			func() { o.round(h(3), f(4)) },
 			func() { o.scores(1, 4, 3, f(2), 3, f(12), f(12), 4, 1, f(16), 16) },
 			func() { o.scores(1, 4, 3, f(3), 3, f(11), f(12), 4, 1, f(16), 16) },
+			func() { o.scores16(1, 4, 3, f(2), 3, h(12), h(12), 4, 1, f(16), 16) },
+			func() { o.scores16(1, 4, 3, f(3), 3, h(11), h(12), 4, 1, f(16), 16) },
+			func() { o.values16(1, 4, 3, f(3), 4, h(12), h(12), f(3), 3) },
+			func() { o.values16(1, 4, 3, f(4), 4, h(11), h(12), f(3), 3) },
+			func() { o.values16(1, 4, 3, f(4), 4, h(12), h(12), f(2), 3) },
 			func() { o.values(1, 4, 3, f(3), 4, f(12), f(12), f(3), 3) },
 			func() { o.values(1, 4, 3, f(4), 4, f(11), f(12), f(3), 3) },
 			func() { o.values(1, 4, 3, f(4), 4, f(12), f(12), f(2), 3) },

@@ -17,6 +17,10 @@
 //     its odd product first, then its even one: acc = a[1]*w[1] + acc,
 //     acc = a[0]*w[0] + acc, acc = a[3]*w[3] + acc, and so on;
 //   - a score is one chain over the head dimension that starts from 0, then scaled;
+//   - keys and values that are kept in bfloat16 are rounded when they are stored, those of
+//     the rows at hand too, and widened again, exactly, on the way to the multiplication:
+//     scores and weighted values have the order and the bits of float32 that was rounded
+//     so. Queries and weights are not rounded;
 //   - the sum of a softmax has [lanes] partial sums, position t in lane t%lanes, each
 //     in ascending order, folded in halves: lane i takes lane i+8, then i+4, i+2, i+1;
 //   - a weighted value is one chain over the positions in ascending order from 0, and
@@ -26,16 +30,17 @@
 // # Twins
 //
 // Each loop exists as a scalar Go loop, which is its definition, and as vector assembly
-// for amd64 (AVX-512 and AVX2 with FMA) in the same order. The assembly fuses
-// multiplication and addition; the scalar loop rounds in between, on every
+// for amd64 (AVX-512 and AVX2 with FMA) and arm64 (NEON) in the same order. The assembly
+// fuses multiplication and addition; the scalar loop rounds in between, on every
 // architecture, since an explicit conversion forbids the compiler to fuse. So the two
-// differ in last bits, while AVX-512 and AVX2 agree exactly. The build tag purego
-// leaves the assembly out.
+// differ in last bits, while AVX-512, AVX2 and NEON agree exactly. The build tag purego
+// leaves the assembly out. What NEON is worth was never measured: its tests have run in
+// an emulator only.
 //
 // Pairs of bfloat16 are multiplied by the instruction of AVX512_BF16, or by the scalar
 // loop, to the same bits: a product of two bfloat16 is exact in float32, fused or not.
 // Only denormals differ, which the instruction counts as zero. AVX-512 without that
-// instruction and AVX2 have nothing to gain from rounded rows, and widen.
+// instruction, AVX2 and NEON have nothing to gain from rounded rows, and widen.
 //
 // # Memory
 //

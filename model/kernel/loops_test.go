@@ -3,6 +3,7 @@ package kernel
 import (
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"testing"
 )
 
@@ -125,9 +126,6 @@ func TestPairsIsTheSameEverywhere(t *testing.T) {
 // TestRound compares with roundUpper, which a test of its own compares with its definition.
 func TestRound(t *testing.T) {
 	forEach(t, func(t *testing.T, o *ops, _ oracle) {
-		if o.pairs == nil {
-			t.Skip("these instructions do not multiply pairs of bfloat16")
-		}
 		r := newRand(t)
 		for n := 1; n < 200; n++ {
 			src, dst := make([]float32, n), make([]uint16, n+guard)
@@ -155,19 +153,40 @@ func TestRound(t *testing.T) {
 	})
 }
 
+// words are n random bfloat16, and noise behind them, with the floats that they stand for.
+func words(r *rand.Rand, n int) (w []uint16, floats []float32) {
+	w, floats = make([]uint16, n+guard), make([]float32, n)
+	for i := range w {
+		w[i] = uint16(r.Uint32())&0x83ff | 0x3c00 // 2^-7 to 2 and their negatives
+		if i < n {
+			floats[i] = math.Float32frombits(uint32(w[i]) << 16)
+		} else {
+			w[i] = 0x7fc0 // NaN
+		}
+	}
+	return w[:n:n], floats
+}
+
 // TestScores compares with the oracle's bits; keys end where the block ends, so a read
 // past it would be seen as NaN, and scores may write whole lines only.
 func TestScores(t *testing.T) {
 	forEach(t, func(t *testing.T, o *ops, want oracle) {
 		r := newRand(t)
-		for range 200 {
+		for round := range 400 {
 			rows, n, dim := 1+r.IntN(tileRows), 1+r.IntN(70), 1+r.IntN(70)
 			ldk, ldq, lds := n+r.IntN(5), dim+r.IntN(9), (n+lanes-1)/lanes*lanes+r.IntN(9)
-			q, keys, s := newGuarded(r, rows*ldq, 1), newGuarded(r, dim*ldk, 1), newGuarded(r, rows*lds, 1)
+			q, keys, s := newGuarded(r, rows*ldq, 1), newGuarded(r, dim*ldk, 1).floats(), newGuarded(r, rows*lds, 1)
 			expected := append([]float32(nil), s.floats()...)
-			want.scores(rows, n, dim, q.floats(), ldq, keys.floats(), ldk, 0.3, expected, lds)
-			o.scores(rows, n, dim, q.floats(), ldq, keys.floats(), keys.floats(), ldk, 0.3, s.floats(), lds)
 			what := fmt.Sprintf("%d rows, %d keys of %d, strides %d %d %d", rows, n, dim, ldq, ldk, lds)
+			if round%2 == 0 {
+				o.scores(rows, n, dim, q.floats(), ldq, keys, keys, ldk, 0.3, s.floats(), lds)
+			} else {
+				var keys16 []uint16
+				keys16, keys = words(r, dim*ldk)
+				o.scores16(rows, n, dim, q.floats(), ldq, keys16, keys16, ldk, 0.3, s.floats(), lds)
+				what += ", bfloat16"
+			}
+			want.scores(rows, n, dim, q.floats(), ldq, keys, ldk, 0.3, expected, lds)
 			for i := range rows {
 				sameBits(t, what, s.floats()[i*lds:][:n], expected[i*lds:][:n])
 			}
@@ -179,14 +198,21 @@ func TestScores(t *testing.T) {
 func TestValues(t *testing.T) {
 	forEach(t, func(t *testing.T, o *ops, want oracle) {
 		r := newRand(t)
-		for range 200 {
+		for round := range 400 {
 			rows, n, dim := 1+r.IntN(tileRows), 1+r.IntN(30), 1+r.IntN(150)
 			ldp, ldd := n+r.IntN(9), dim+r.IntN(9)
-			p, v, dst := newGuarded(r, rows*ldp, 1), newGuarded(r, n*dim, 1), newGuarded(r, rows*ldd, 1)
+			p, v, dst := newGuarded(r, rows*ldp, 1), newGuarded(r, n*dim, 1).floats(), newGuarded(r, rows*ldd, 1)
 			expected := append([]float32(nil), dst.floats()...)
-			want.values(rows, n, dim, p.floats(), ldp, v.floats(), expected, ldd)
-			o.values(rows, n, dim, p.floats(), ldp, v.floats(), v.floats(), dst.floats(), ldd)
 			what := fmt.Sprintf("%d rows, %d values of %d, strides %d %d", rows, n, dim, ldp, ldd)
+			if round%2 == 0 {
+				o.values(rows, n, dim, p.floats(), ldp, v, v, dst.floats(), ldd)
+			} else {
+				var v16 []uint16
+				v16, v = words(r, n*dim)
+				o.values16(rows, n, dim, p.floats(), ldp, v16, v16, dst.floats(), ldd)
+				what += ", bfloat16"
+			}
+			want.values(rows, n, dim, p.floats(), ldp, v, expected, ldd)
 			sameBits(t, what, dst.floats(), expected)
 			dst.check(t, what)
 		}

@@ -34,6 +34,9 @@ type ops struct {
 	// what is wanted after it, to prefetch.
 	scores func(rows, n, dim int, q []float32, ldq int, keys, next []float32, ldk int, scale float32, s []float32, lds int)
 
+	// scores16 is scores on keys of bfloat16, which it widens first: the same order.
+	scores16 func(rows, n, dim int, q []float32, ldq int, keys, next []uint16, ldk int, scale float32, s []float32, lds int)
+
 	// softmax replaces s by exp(s - max(s)) and returns the sum, in lanes.
 	softmax func(s []float32) float32
 
@@ -41,6 +44,9 @@ type ops struct {
 	// v[t*dim+d] for r < rows, d < dim, t < n ascending. next, as long as v, is what is
 	// wanted after it, to prefetch.
 	values func(rows, n, dim int, p []float32, ldp int, v, next []float32, dst []float32, ldd int)
+
+	// values16 is values on values of bfloat16, which it widens first: the same order.
+	values16 func(rows, n, dim int, p []float32, ldp int, v, next []uint16, dst []float32, ldd int)
 
 	// norm computes dst = (x - mean) / sqrt(variance + eps) * gain + bias of one row.
 	norm func(dst, x, gain, bias []float32, eps float32)
@@ -66,6 +72,7 @@ func portable() *ops {
 		panel: panelScalar, panelF16: panelF16Scalar, panelBF16: panelBF16Scalar,
 		pairs: pairsScalar, round: roundScalar,
 		scores: scoresScalar, softmax: softmaxScalar, values: valuesScalar,
+		scores16: scores16Scalar, values16: values16Scalar,
 		norm: normScalar, gelu: geluScalar, geluErf: geluErfScalar,
 		add: addScalar, scale: scaleScalar,
 		stream: streamScalar, peaks: []Peak{{Name: "portable float32", run: peakScalar, flop: 2 * scalarChains}},

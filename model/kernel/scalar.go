@@ -101,6 +101,20 @@ func scoresScalar(rows, n, dim int, q []float32, ldq int, keys, _ []float32, ldk
 	}
 }
 
+// scores16Scalar is scoresScalar on keys that are widened first.
+func scores16Scalar(rows, n, dim int, q []float32, ldq int, keys, _ []uint16, ldk int, scale float32, s []float32, lds int) {
+	for r := range rows {
+		sr := s[r*lds:][:n]
+		clear(sr)
+		for d, qv := range q[r*ldq:][:dim] {
+			for t, kv := range keys[d*ldk:][:n] {
+				sr[t] = float32(qv*widenUpper(kv)) + sr[t]
+			}
+		}
+		scaleScalar(sr, scale)
+	}
+}
+
 func softmaxScalar(s []float32) float32 {
 	top := float32(math.Inf(-1))
 	for _, v := range s {
@@ -120,6 +134,18 @@ func valuesScalar(rows, n, dim int, p []float32, ldp int, v, _ []float32, dst []
 		for t, pv := range p[r*ldp:][:n] {
 			for d, vv := range v[t*dim:][:dim] {
 				row[d] = float32(pv*vv) + row[d]
+			}
+		}
+	}
+}
+
+// values16Scalar is valuesScalar on values that are widened first.
+func values16Scalar(rows, n, dim int, p []float32, ldp int, v, _ []uint16, dst []float32, ldd int) {
+	for r := range rows {
+		row := dst[r*ldd:][:dim]
+		for t, pv := range p[r*ldp:][:n] {
+			for d, vv := range v[t*dim:][:dim] {
+				row[d] = float32(pv*widenUpper(vv)) + row[d]
 			}
 		}
 	}

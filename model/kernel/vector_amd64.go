@@ -409,6 +409,96 @@ func values6xAVX512(n int, p *float32, ldp int, v *float32, ldv int, dst *float3
 //go:noescape
 func values6x64AVX512(n int, p *float32, ldp int, v *float32, next *float32, ldv int, dst *float32, ldd int)
 
+// scoresBF161AVX512 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[i*ldk+t], of bfloat16, widened, for 1 rows and t < n <= 16, and writes 16. It prefetches next, of the same shape as keys.
+//
+//go:noescape
+func scoresBF161AVX512(dim int, q *float32, ldq int, keys *uint16, next *uint16, ldk int, n int, scale float32, out *float32, ldo int)
+
+// scoresBF162AVX512 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[i*ldk+t], of bfloat16, widened, for 2 rows and t < n <= 16, and writes 16. It prefetches next, of the same shape as keys.
+//
+//go:noescape
+func scoresBF162AVX512(dim int, q *float32, ldq int, keys *uint16, next *uint16, ldk int, n int, scale float32, out *float32, ldo int)
+
+// scoresBF163AVX512 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[i*ldk+t], of bfloat16, widened, for 3 rows and t < n <= 16, and writes 16. It prefetches next, of the same shape as keys.
+//
+//go:noescape
+func scoresBF163AVX512(dim int, q *float32, ldq int, keys *uint16, next *uint16, ldk int, n int, scale float32, out *float32, ldo int)
+
+// scoresBF164AVX512 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[i*ldk+t], of bfloat16, widened, for 4 rows and t < n <= 16, and writes 16. It prefetches next, of the same shape as keys.
+//
+//go:noescape
+func scoresBF164AVX512(dim int, q *float32, ldq int, keys *uint16, next *uint16, ldk int, n int, scale float32, out *float32, ldo int)
+
+// scoresBF165AVX512 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[i*ldk+t], of bfloat16, widened, for 5 rows and t < n <= 16, and writes 16. It prefetches next, of the same shape as keys.
+//
+//go:noescape
+func scoresBF165AVX512(dim int, q *float32, ldq int, keys *uint16, next *uint16, ldk int, n int, scale float32, out *float32, ldo int)
+
+// scoresBF166AVX512 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[i*ldk+t], of bfloat16, widened, for 6 rows and t < n <= 16, and writes 16. It prefetches next, of the same shape as keys.
+//
+//go:noescape
+func scoresBF166AVX512(dim int, q *float32, ldq int, keys *uint16, next *uint16, ldk int, n int, scale float32, out *float32, ldo int)
+
+// valuesBF161xAVX512 is the same for cols <= 16 columns.
+//
+//go:noescape
+func valuesBF161xAVX512(n int, p *float32, ldp int, v *uint16, ldv int, dst *float32, ldd int, cols int)
+
+// valuesBF161x64AVX512 continues dst[r*ldd+j] += p[r*ldp+t]*v[t*ldv+j], of bfloat16, widened, over t < n for 1 rows and 64 columns. It prefetches next, of the same shape as v.
+//
+//go:noescape
+func valuesBF161x64AVX512(n int, p *float32, ldp int, v *uint16, next *uint16, ldv int, dst *float32, ldd int)
+
+// valuesBF162xAVX512 is the same for cols <= 16 columns.
+//
+//go:noescape
+func valuesBF162xAVX512(n int, p *float32, ldp int, v *uint16, ldv int, dst *float32, ldd int, cols int)
+
+// valuesBF162x64AVX512 continues dst[r*ldd+j] += p[r*ldp+t]*v[t*ldv+j], of bfloat16, widened, over t < n for 2 rows and 64 columns. It prefetches next, of the same shape as v.
+//
+//go:noescape
+func valuesBF162x64AVX512(n int, p *float32, ldp int, v *uint16, next *uint16, ldv int, dst *float32, ldd int)
+
+// valuesBF163xAVX512 is the same for cols <= 16 columns.
+//
+//go:noescape
+func valuesBF163xAVX512(n int, p *float32, ldp int, v *uint16, ldv int, dst *float32, ldd int, cols int)
+
+// valuesBF163x64AVX512 continues dst[r*ldd+j] += p[r*ldp+t]*v[t*ldv+j], of bfloat16, widened, over t < n for 3 rows and 64 columns. It prefetches next, of the same shape as v.
+//
+//go:noescape
+func valuesBF163x64AVX512(n int, p *float32, ldp int, v *uint16, next *uint16, ldv int, dst *float32, ldd int)
+
+// valuesBF164xAVX512 is the same for cols <= 16 columns.
+//
+//go:noescape
+func valuesBF164xAVX512(n int, p *float32, ldp int, v *uint16, ldv int, dst *float32, ldd int, cols int)
+
+// valuesBF164x64AVX512 continues dst[r*ldd+j] += p[r*ldp+t]*v[t*ldv+j], of bfloat16, widened, over t < n for 4 rows and 64 columns. It prefetches next, of the same shape as v.
+//
+//go:noescape
+func valuesBF164x64AVX512(n int, p *float32, ldp int, v *uint16, next *uint16, ldv int, dst *float32, ldd int)
+
+// valuesBF165xAVX512 is the same for cols <= 16 columns.
+//
+//go:noescape
+func valuesBF165xAVX512(n int, p *float32, ldp int, v *uint16, ldv int, dst *float32, ldd int, cols int)
+
+// valuesBF165x64AVX512 continues dst[r*ldd+j] += p[r*ldp+t]*v[t*ldv+j], of bfloat16, widened, over t < n for 5 rows and 64 columns. It prefetches next, of the same shape as v.
+//
+//go:noescape
+func valuesBF165x64AVX512(n int, p *float32, ldp int, v *uint16, next *uint16, ldv int, dst *float32, ldd int)
+
+// valuesBF166xAVX512 is the same for cols <= 16 columns.
+//
+//go:noescape
+func valuesBF166xAVX512(n int, p *float32, ldp int, v *uint16, ldv int, dst *float32, ldd int, cols int)
+
+// valuesBF166x64AVX512 continues dst[r*ldd+j] += p[r*ldp+t]*v[t*ldv+j], of bfloat16, widened, over t < n for 6 rows and 64 columns. It prefetches next, of the same shape as v.
+//
+//go:noescape
+func valuesBF166x64AVX512(n int, p *float32, ldp int, v *uint16, next *uint16, ldv int, dst *float32, ldd int)
+
 // softmaxAVX512 replaces s[:n] by exp(s - max(s)) and returns the sum, n >= 1.
 //
 //go:noescape
@@ -663,6 +753,96 @@ func values6xAVX2(n int, p *float32, ldp int, v *float32, ldv int, dst *float32,
 //
 //go:noescape
 func values6x16AVX2(n int, p *float32, ldp int, v *float32, next *float32, ldv int, dst *float32, ldd int)
+
+// scoresBF161AVX2 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[i*ldk+t], of bfloat16, widened, for 1 rows and t < n <= 16, and writes 16. It prefetches next, of the same shape as keys.
+//
+//go:noescape
+func scoresBF161AVX2(dim int, q *float32, ldq int, keys *uint16, next *uint16, ldk int, n int, scale float32, out *float32, ldo int)
+
+// scoresBF162AVX2 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[i*ldk+t], of bfloat16, widened, for 2 rows and t < n <= 16, and writes 16. It prefetches next, of the same shape as keys.
+//
+//go:noescape
+func scoresBF162AVX2(dim int, q *float32, ldq int, keys *uint16, next *uint16, ldk int, n int, scale float32, out *float32, ldo int)
+
+// scoresBF163AVX2 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[i*ldk+t], of bfloat16, widened, for 3 rows and t < n <= 16, and writes 16. It prefetches next, of the same shape as keys.
+//
+//go:noescape
+func scoresBF163AVX2(dim int, q *float32, ldq int, keys *uint16, next *uint16, ldk int, n int, scale float32, out *float32, ldo int)
+
+// scoresBF164AVX2 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[i*ldk+t], of bfloat16, widened, for 4 rows and t < n <= 16, and writes 16. It prefetches next, of the same shape as keys.
+//
+//go:noescape
+func scoresBF164AVX2(dim int, q *float32, ldq int, keys *uint16, next *uint16, ldk int, n int, scale float32, out *float32, ldo int)
+
+// scoresBF165AVX2 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[i*ldk+t], of bfloat16, widened, for 5 rows and t < n <= 16, and writes 16. It prefetches next, of the same shape as keys.
+//
+//go:noescape
+func scoresBF165AVX2(dim int, q *float32, ldq int, keys *uint16, next *uint16, ldk int, n int, scale float32, out *float32, ldo int)
+
+// scoresBF166AVX2 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[i*ldk+t], of bfloat16, widened, for 6 rows and t < n <= 16, and writes 16. It prefetches next, of the same shape as keys.
+//
+//go:noescape
+func scoresBF166AVX2(dim int, q *float32, ldq int, keys *uint16, next *uint16, ldk int, n int, scale float32, out *float32, ldo int)
+
+// valuesBF161xAVX2 is the same for cols <= 16 columns.
+//
+//go:noescape
+func valuesBF161xAVX2(n int, p *float32, ldp int, v *uint16, ldv int, dst *float32, ldd int, cols int)
+
+// valuesBF161x64AVX2 continues dst[r*ldd+j] += p[r*ldp+t]*v[t*ldv+j], of bfloat16, widened, over t < n for 1 rows and 64 columns. It prefetches next, of the same shape as v.
+//
+//go:noescape
+func valuesBF161x64AVX2(n int, p *float32, ldp int, v *uint16, next *uint16, ldv int, dst *float32, ldd int)
+
+// valuesBF162xAVX2 is the same for cols <= 16 columns.
+//
+//go:noescape
+func valuesBF162xAVX2(n int, p *float32, ldp int, v *uint16, ldv int, dst *float32, ldd int, cols int)
+
+// valuesBF162x16AVX2 continues dst[r*ldd+j] += p[r*ldp+t]*v[t*ldv+j], of bfloat16, widened, over t < n for 2 rows and 16 columns. It prefetches next, of the same shape as v.
+//
+//go:noescape
+func valuesBF162x16AVX2(n int, p *float32, ldp int, v *uint16, next *uint16, ldv int, dst *float32, ldd int)
+
+// valuesBF163xAVX2 is the same for cols <= 16 columns.
+//
+//go:noescape
+func valuesBF163xAVX2(n int, p *float32, ldp int, v *uint16, ldv int, dst *float32, ldd int, cols int)
+
+// valuesBF163x16AVX2 continues dst[r*ldd+j] += p[r*ldp+t]*v[t*ldv+j], of bfloat16, widened, over t < n for 3 rows and 16 columns. It prefetches next, of the same shape as v.
+//
+//go:noescape
+func valuesBF163x16AVX2(n int, p *float32, ldp int, v *uint16, next *uint16, ldv int, dst *float32, ldd int)
+
+// valuesBF164xAVX2 is the same for cols <= 16 columns.
+//
+//go:noescape
+func valuesBF164xAVX2(n int, p *float32, ldp int, v *uint16, ldv int, dst *float32, ldd int, cols int)
+
+// valuesBF164x16AVX2 continues dst[r*ldd+j] += p[r*ldp+t]*v[t*ldv+j], of bfloat16, widened, over t < n for 4 rows and 16 columns. It prefetches next, of the same shape as v.
+//
+//go:noescape
+func valuesBF164x16AVX2(n int, p *float32, ldp int, v *uint16, next *uint16, ldv int, dst *float32, ldd int)
+
+// valuesBF165xAVX2 is the same for cols <= 16 columns.
+//
+//go:noescape
+func valuesBF165xAVX2(n int, p *float32, ldp int, v *uint16, ldv int, dst *float32, ldd int, cols int)
+
+// valuesBF165x16AVX2 continues dst[r*ldd+j] += p[r*ldp+t]*v[t*ldv+j], of bfloat16, widened, over t < n for 5 rows and 16 columns. It prefetches next, of the same shape as v.
+//
+//go:noescape
+func valuesBF165x16AVX2(n int, p *float32, ldp int, v *uint16, next *uint16, ldv int, dst *float32, ldd int)
+
+// valuesBF166xAVX2 is the same for cols <= 16 columns.
+//
+//go:noescape
+func valuesBF166xAVX2(n int, p *float32, ldp int, v *uint16, ldv int, dst *float32, ldd int, cols int)
+
+// valuesBF166x16AVX2 continues dst[r*ldd+j] += p[r*ldp+t]*v[t*ldv+j], of bfloat16, widened, over t < n for 6 rows and 16 columns. It prefetches next, of the same shape as v.
+//
+//go:noescape
+func valuesBF166x16AVX2(n int, p *float32, ldp int, v *uint16, next *uint16, ldv int, dst *float32, ldd int)
 
 // softmaxAVX2 replaces s[:n] by exp(s - max(s)) and returns the sum, n >= 1.
 //

@@ -7166,6 +7166,1104 @@ values6x64_loopAVX512:
 	VZEROUPPER
 	RET
 
+// func scoresBF161AVX512(dim int, q *float32, ldq int, keys *uint16, next *uint16, ldk int, n int, scale float32, out *float32, ldo int)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·scoresBF161AVX512(SB), NOSPLIT, $0-80
+	MOVQ   n+48(FP), AX
+	MOVQ   $+1, CX
+	SHLXQ  AX, CX, CX
+	DECQ   CX
+	KMOVW  CX, K1
+	MOVQ   dim+0(FP), AX
+	MOVQ   q+8(FP), CX
+	MOVQ   ldq+16(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   keys+24(FP), DX
+	MOVQ   next+32(FP), BX
+	MOVQ   ldk+40(FP), SI
+	SHLQ   $0x01, SI
+	VPXORD Z0, Z0, Z0
+
+scoresBF161_loopAVX512:
+	VPMOVZXWD.Z  (DX), K1, Z1
+	VPSLLD       $0x10, Z1, Z1
+	PREFETCHT0   (BX)
+	VBROADCASTSS (CX), Z2
+	VFMADD231PS  Z1, Z2, Z0
+	ADDQ         $+4, CX
+	ADDQ         SI, DX
+	ADDQ         SI, BX
+	DECQ         AX
+	JNZ          scoresBF161_loopAVX512
+	MOVQ         out+64(FP), AX
+	MOVQ         ldo+72(FP), CX
+	SHLQ         $0x02, CX
+	VBROADCASTSS scale+56(FP), Z1
+	VMULPS       Z1, Z0, Z0
+	VMOVUPS      Z0, (AX)
+	ADDQ         CX, AX
+	VZEROUPPER
+	RET
+
+// func scoresBF162AVX512(dim int, q *float32, ldq int, keys *uint16, next *uint16, ldk int, n int, scale float32, out *float32, ldo int)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·scoresBF162AVX512(SB), NOSPLIT, $0-80
+	MOVQ   n+48(FP), AX
+	MOVQ   $+1, CX
+	SHLXQ  AX, CX, CX
+	DECQ   CX
+	KMOVW  CX, K1
+	MOVQ   dim+0(FP), AX
+	MOVQ   q+8(FP), CX
+	MOVQ   ldq+16(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   keys+24(FP), BX
+	MOVQ   next+32(FP), SI
+	MOVQ   ldk+40(FP), DI
+	SHLQ   $0x01, DI
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+
+scoresBF162_loopAVX512:
+	VPMOVZXWD.Z  (BX), K1, Z2
+	VPSLLD       $0x10, Z2, Z2
+	PREFETCHT0   (SI)
+	VBROADCASTSS (CX), Z3
+	VFMADD231PS  Z2, Z3, Z0
+	VBROADCASTSS (CX)(DX*1), Z3
+	VFMADD231PS  Z2, Z3, Z1
+	ADDQ         $+4, CX
+	ADDQ         DI, BX
+	ADDQ         DI, SI
+	DECQ         AX
+	JNZ          scoresBF162_loopAVX512
+	MOVQ         out+64(FP), AX
+	MOVQ         ldo+72(FP), CX
+	SHLQ         $0x02, CX
+	VBROADCASTSS scale+56(FP), Z2
+	VMULPS       Z2, Z0, Z0
+	VMOVUPS      Z0, (AX)
+	ADDQ         CX, AX
+	VMULPS       Z2, Z1, Z1
+	VMOVUPS      Z1, (AX)
+	ADDQ         CX, AX
+	VZEROUPPER
+	RET
+
+// func scoresBF163AVX512(dim int, q *float32, ldq int, keys *uint16, next *uint16, ldk int, n int, scale float32, out *float32, ldo int)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·scoresBF163AVX512(SB), NOSPLIT, $0-80
+	MOVQ   n+48(FP), AX
+	MOVQ   $+1, CX
+	SHLXQ  AX, CX, CX
+	DECQ   CX
+	KMOVW  CX, K1
+	MOVQ   dim+0(FP), AX
+	MOVQ   q+8(FP), CX
+	MOVQ   ldq+16(FP), DX
+	SHLQ   $0x02, DX
+	MOVQ   keys+24(FP), BX
+	MOVQ   next+32(FP), SI
+	MOVQ   ldk+40(FP), DI
+	SHLQ   $0x01, DI
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+
+scoresBF163_loopAVX512:
+	VPMOVZXWD.Z  (BX), K1, Z3
+	VPSLLD       $0x10, Z3, Z3
+	PREFETCHT0   (SI)
+	VBROADCASTSS (CX), Z4
+	VFMADD231PS  Z3, Z4, Z0
+	VBROADCASTSS (CX)(DX*1), Z4
+	VFMADD231PS  Z3, Z4, Z1
+	VBROADCASTSS (CX)(DX*2), Z4
+	VFMADD231PS  Z3, Z4, Z2
+	ADDQ         $+4, CX
+	ADDQ         DI, BX
+	ADDQ         DI, SI
+	DECQ         AX
+	JNZ          scoresBF163_loopAVX512
+	MOVQ         out+64(FP), AX
+	MOVQ         ldo+72(FP), CX
+	SHLQ         $0x02, CX
+	VBROADCASTSS scale+56(FP), Z3
+	VMULPS       Z3, Z0, Z0
+	VMOVUPS      Z0, (AX)
+	ADDQ         CX, AX
+	VMULPS       Z3, Z1, Z1
+	VMOVUPS      Z1, (AX)
+	ADDQ         CX, AX
+	VMULPS       Z3, Z2, Z2
+	VMOVUPS      Z2, (AX)
+	ADDQ         CX, AX
+	VZEROUPPER
+	RET
+
+// func scoresBF164AVX512(dim int, q *float32, ldq int, keys *uint16, next *uint16, ldk int, n int, scale float32, out *float32, ldo int)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·scoresBF164AVX512(SB), NOSPLIT, $0-80
+	MOVQ   n+48(FP), AX
+	MOVQ   $+1, CX
+	SHLXQ  AX, CX, CX
+	DECQ   CX
+	KMOVW  CX, K1
+	MOVQ   dim+0(FP), AX
+	MOVQ   q+8(FP), CX
+	MOVQ   ldq+16(FP), DX
+	SHLQ   $0x02, DX
+	LEAQ   (CX)(DX*2), BX
+	ADDQ   DX, BX
+	MOVQ   keys+24(FP), SI
+	MOVQ   next+32(FP), DI
+	MOVQ   ldk+40(FP), R8
+	SHLQ   $0x01, R8
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+
+scoresBF164_loopAVX512:
+	VPMOVZXWD.Z  (SI), K1, Z4
+	VPSLLD       $0x10, Z4, Z4
+	PREFETCHT0   (DI)
+	VBROADCASTSS (CX), Z5
+	VFMADD231PS  Z4, Z5, Z0
+	VBROADCASTSS (CX)(DX*1), Z5
+	VFMADD231PS  Z4, Z5, Z1
+	VBROADCASTSS (CX)(DX*2), Z5
+	VFMADD231PS  Z4, Z5, Z2
+	VBROADCASTSS (BX), Z5
+	VFMADD231PS  Z4, Z5, Z3
+	ADDQ         $+4, CX
+	ADDQ         $+4, BX
+	ADDQ         R8, SI
+	ADDQ         R8, DI
+	DECQ         AX
+	JNZ          scoresBF164_loopAVX512
+	MOVQ         out+64(FP), AX
+	MOVQ         ldo+72(FP), CX
+	SHLQ         $0x02, CX
+	VBROADCASTSS scale+56(FP), Z4
+	VMULPS       Z4, Z0, Z0
+	VMOVUPS      Z0, (AX)
+	ADDQ         CX, AX
+	VMULPS       Z4, Z1, Z1
+	VMOVUPS      Z1, (AX)
+	ADDQ         CX, AX
+	VMULPS       Z4, Z2, Z2
+	VMOVUPS      Z2, (AX)
+	ADDQ         CX, AX
+	VMULPS       Z4, Z3, Z3
+	VMOVUPS      Z3, (AX)
+	ADDQ         CX, AX
+	VZEROUPPER
+	RET
+
+// func scoresBF165AVX512(dim int, q *float32, ldq int, keys *uint16, next *uint16, ldk int, n int, scale float32, out *float32, ldo int)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·scoresBF165AVX512(SB), NOSPLIT, $0-80
+	MOVQ   n+48(FP), AX
+	MOVQ   $+1, CX
+	SHLXQ  AX, CX, CX
+	DECQ   CX
+	KMOVW  CX, K1
+	MOVQ   dim+0(FP), AX
+	MOVQ   q+8(FP), CX
+	MOVQ   ldq+16(FP), DX
+	SHLQ   $0x02, DX
+	LEAQ   (CX)(DX*2), BX
+	ADDQ   DX, BX
+	MOVQ   keys+24(FP), SI
+	MOVQ   next+32(FP), DI
+	MOVQ   ldk+40(FP), R8
+	SHLQ   $0x01, R8
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+
+scoresBF165_loopAVX512:
+	VPMOVZXWD.Z  (SI), K1, Z5
+	VPSLLD       $0x10, Z5, Z5
+	PREFETCHT0   (DI)
+	VBROADCASTSS (CX), Z6
+	VFMADD231PS  Z5, Z6, Z0
+	VBROADCASTSS (CX)(DX*1), Z6
+	VFMADD231PS  Z5, Z6, Z1
+	VBROADCASTSS (CX)(DX*2), Z6
+	VFMADD231PS  Z5, Z6, Z2
+	VBROADCASTSS (BX), Z6
+	VFMADD231PS  Z5, Z6, Z3
+	VBROADCASTSS (BX)(DX*1), Z6
+	VFMADD231PS  Z5, Z6, Z4
+	ADDQ         $+4, CX
+	ADDQ         $+4, BX
+	ADDQ         R8, SI
+	ADDQ         R8, DI
+	DECQ         AX
+	JNZ          scoresBF165_loopAVX512
+	MOVQ         out+64(FP), AX
+	MOVQ         ldo+72(FP), CX
+	SHLQ         $0x02, CX
+	VBROADCASTSS scale+56(FP), Z5
+	VMULPS       Z5, Z0, Z0
+	VMOVUPS      Z0, (AX)
+	ADDQ         CX, AX
+	VMULPS       Z5, Z1, Z1
+	VMOVUPS      Z1, (AX)
+	ADDQ         CX, AX
+	VMULPS       Z5, Z2, Z2
+	VMOVUPS      Z2, (AX)
+	ADDQ         CX, AX
+	VMULPS       Z5, Z3, Z3
+	VMOVUPS      Z3, (AX)
+	ADDQ         CX, AX
+	VMULPS       Z5, Z4, Z4
+	VMOVUPS      Z4, (AX)
+	ADDQ         CX, AX
+	VZEROUPPER
+	RET
+
+// func scoresBF166AVX512(dim int, q *float32, ldq int, keys *uint16, next *uint16, ldk int, n int, scale float32, out *float32, ldo int)
+// Requires: AVX, AVX512F, BMI2, MMX+
+TEXT ·scoresBF166AVX512(SB), NOSPLIT, $0-80
+	MOVQ   n+48(FP), AX
+	MOVQ   $+1, CX
+	SHLXQ  AX, CX, CX
+	DECQ   CX
+	KMOVW  CX, K1
+	MOVQ   dim+0(FP), AX
+	MOVQ   q+8(FP), CX
+	MOVQ   ldq+16(FP), DX
+	SHLQ   $0x02, DX
+	LEAQ   (CX)(DX*2), BX
+	ADDQ   DX, BX
+	MOVQ   keys+24(FP), SI
+	MOVQ   next+32(FP), DI
+	MOVQ   ldk+40(FP), R8
+	SHLQ   $0x01, R8
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+
+scoresBF166_loopAVX512:
+	VPMOVZXWD.Z  (SI), K1, Z6
+	VPSLLD       $0x10, Z6, Z6
+	PREFETCHT0   (DI)
+	VBROADCASTSS (CX), Z7
+	VFMADD231PS  Z6, Z7, Z0
+	VBROADCASTSS (CX)(DX*1), Z7
+	VFMADD231PS  Z6, Z7, Z1
+	VBROADCASTSS (CX)(DX*2), Z7
+	VFMADD231PS  Z6, Z7, Z2
+	VBROADCASTSS (BX), Z7
+	VFMADD231PS  Z6, Z7, Z3
+	VBROADCASTSS (BX)(DX*1), Z7
+	VFMADD231PS  Z6, Z7, Z4
+	VBROADCASTSS (BX)(DX*2), Z7
+	VFMADD231PS  Z6, Z7, Z5
+	ADDQ         $+4, CX
+	ADDQ         $+4, BX
+	ADDQ         R8, SI
+	ADDQ         R8, DI
+	DECQ         AX
+	JNZ          scoresBF166_loopAVX512
+	MOVQ         out+64(FP), AX
+	MOVQ         ldo+72(FP), CX
+	SHLQ         $0x02, CX
+	VBROADCASTSS scale+56(FP), Z6
+	VMULPS       Z6, Z0, Z0
+	VMOVUPS      Z0, (AX)
+	ADDQ         CX, AX
+	VMULPS       Z6, Z1, Z1
+	VMOVUPS      Z1, (AX)
+	ADDQ         CX, AX
+	VMULPS       Z6, Z2, Z2
+	VMOVUPS      Z2, (AX)
+	ADDQ         CX, AX
+	VMULPS       Z6, Z3, Z3
+	VMOVUPS      Z3, (AX)
+	ADDQ         CX, AX
+	VMULPS       Z6, Z4, Z4
+	VMOVUPS      Z4, (AX)
+	ADDQ         CX, AX
+	VMULPS       Z6, Z5, Z5
+	VMOVUPS      Z5, (AX)
+	ADDQ         CX, AX
+	VZEROUPPER
+	RET
+
+// func valuesBF161xAVX512(n int, p *float32, ldp int, v *uint16, ldv int, dst *float32, ldd int, cols int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·valuesBF161xAVX512(SB), NOSPLIT, $0-64
+	MOVQ      cols+56(FP), AX
+	MOVQ      $+1, CX
+	SHLXQ     AX, CX, CX
+	DECQ      CX
+	KMOVW     CX, K1
+	MOVQ      dst+40(FP), AX
+	MOVQ      ldd+48(FP), CX
+	SHLQ      $0x02, CX
+	VMOVUPS.Z (AX), K1, Z0
+	MOVQ      n+0(FP), CX
+	MOVQ      p+8(FP), DX
+	MOVQ      ldp+16(FP), BX
+	SHLQ      $0x02, BX
+	MOVQ      v+24(FP), BX
+	MOVQ      ldv+32(FP), SI
+	SHLQ      $0x01, SI
+
+valuesBF161x_loopAVX512:
+	VPMOVZXWD.Z  (BX), K1, Z2
+	VPSLLD       $0x10, Z2, Z2
+	VBROADCASTSS (DX), Z1
+	VFMADD231PS  Z2, Z1, Z0
+	ADDQ         $+4, DX
+	ADDQ         SI, BX
+	DECQ         CX
+	JNZ          valuesBF161x_loopAVX512
+	VMOVUPS      Z0, K1, (AX)
+	VZEROUPPER
+	RET
+
+// func valuesBF161x64AVX512(n int, p *float32, ldp int, v *uint16, next *uint16, ldv int, dst *float32, ldd int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·valuesBF161x64AVX512(SB), NOSPLIT, $0-64
+	MOVQ    dst+48(FP), AX
+	MOVQ    ldd+56(FP), CX
+	SHLQ    $0x02, CX
+	VMOVUPS (AX), Z0
+	VMOVUPS 64(AX), Z1
+	VMOVUPS 128(AX), Z2
+	VMOVUPS 192(AX), Z3
+	MOVQ    n+0(FP), CX
+	MOVQ    p+8(FP), DX
+	MOVQ    ldp+16(FP), BX
+	SHLQ    $0x02, BX
+	MOVQ    v+24(FP), BX
+	MOVQ    ldv+40(FP), SI
+	SHLQ    $0x01, SI
+	MOVQ    next+32(FP), DI
+
+valuesBF161x64_loopAVX512:
+	VBROADCASTSS (DX), Z4
+	VPMOVZXWD    (BX), Z5
+	VPSLLD       $0x10, Z5, Z5
+	VFMADD231PS  Z5, Z4, Z0
+	VPMOVZXWD    32(BX), Z5
+	VPSLLD       $0x10, Z5, Z5
+	VFMADD231PS  Z5, Z4, Z1
+	VPMOVZXWD    64(BX), Z5
+	VPSLLD       $0x10, Z5, Z5
+	VFMADD231PS  Z5, Z4, Z2
+	VPMOVZXWD    96(BX), Z5
+	VPSLLD       $0x10, Z5, Z5
+	VFMADD231PS  Z5, Z4, Z3
+	PREFETCHT0   (DI)
+	PREFETCHT0   64(DI)
+	ADDQ         SI, DI
+	ADDQ         $+4, DX
+	ADDQ         SI, BX
+	DECQ         CX
+	JNZ          valuesBF161x64_loopAVX512
+	VMOVUPS      Z0, (AX)
+	VMOVUPS      Z1, 64(AX)
+	VMOVUPS      Z2, 128(AX)
+	VMOVUPS      Z3, 192(AX)
+	VZEROUPPER
+	RET
+
+// func valuesBF162xAVX512(n int, p *float32, ldp int, v *uint16, ldv int, dst *float32, ldd int, cols int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·valuesBF162xAVX512(SB), NOSPLIT, $0-64
+	MOVQ      cols+56(FP), AX
+	MOVQ      $+1, CX
+	SHLXQ     AX, CX, CX
+	DECQ      CX
+	KMOVW     CX, K1
+	MOVQ      dst+40(FP), AX
+	MOVQ      ldd+48(FP), CX
+	SHLQ      $0x02, CX
+	VMOVUPS.Z (AX), K1, Z0
+	VMOVUPS.Z (AX)(CX*1), K1, Z1
+	MOVQ      n+0(FP), DX
+	MOVQ      p+8(FP), BX
+	MOVQ      ldp+16(FP), SI
+	SHLQ      $0x02, SI
+	MOVQ      v+24(FP), DI
+	MOVQ      ldv+32(FP), R8
+	SHLQ      $0x01, R8
+
+valuesBF162x_loopAVX512:
+	VPMOVZXWD.Z  (DI), K1, Z3
+	VPSLLD       $0x10, Z3, Z3
+	VBROADCASTSS (BX), Z2
+	VFMADD231PS  Z3, Z2, Z0
+	VBROADCASTSS (BX)(SI*1), Z2
+	VFMADD231PS  Z3, Z2, Z1
+	ADDQ         $+4, BX
+	ADDQ         R8, DI
+	DECQ         DX
+	JNZ          valuesBF162x_loopAVX512
+	VMOVUPS      Z0, K1, (AX)
+	VMOVUPS      Z1, K1, (AX)(CX*1)
+	VZEROUPPER
+	RET
+
+// func valuesBF162x64AVX512(n int, p *float32, ldp int, v *uint16, next *uint16, ldv int, dst *float32, ldd int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·valuesBF162x64AVX512(SB), NOSPLIT, $0-64
+	MOVQ    dst+48(FP), AX
+	MOVQ    ldd+56(FP), CX
+	SHLQ    $0x02, CX
+	VMOVUPS (AX), Z0
+	VMOVUPS 64(AX), Z1
+	VMOVUPS 128(AX), Z2
+	VMOVUPS 192(AX), Z3
+	VMOVUPS (AX)(CX*1), Z4
+	VMOVUPS 64(AX)(CX*1), Z5
+	VMOVUPS 128(AX)(CX*1), Z6
+	VMOVUPS 192(AX)(CX*1), Z7
+	MOVQ    n+0(FP), DX
+	MOVQ    p+8(FP), BX
+	MOVQ    ldp+16(FP), SI
+	SHLQ    $0x02, SI
+	MOVQ    v+24(FP), DI
+	MOVQ    ldv+40(FP), R8
+	SHLQ    $0x01, R8
+	MOVQ    next+32(FP), R9
+
+valuesBF162x64_loopAVX512:
+	VPMOVZXWD    (DI), Z9
+	VPSLLD       $0x10, Z9, Z9
+	VPMOVZXWD    32(DI), Z10
+	VPSLLD       $0x10, Z10, Z10
+	VPMOVZXWD    64(DI), Z11
+	VPSLLD       $0x10, Z11, Z11
+	VPMOVZXWD    96(DI), Z12
+	VPSLLD       $0x10, Z12, Z12
+	VBROADCASTSS (BX), Z8
+	VFMADD231PS  Z9, Z8, Z0
+	VFMADD231PS  Z10, Z8, Z1
+	VFMADD231PS  Z11, Z8, Z2
+	VFMADD231PS  Z12, Z8, Z3
+	VBROADCASTSS (BX)(SI*1), Z8
+	VFMADD231PS  Z9, Z8, Z4
+	VFMADD231PS  Z10, Z8, Z5
+	VFMADD231PS  Z11, Z8, Z6
+	VFMADD231PS  Z12, Z8, Z7
+	PREFETCHT0   (R9)
+	PREFETCHT0   64(R9)
+	ADDQ         R8, R9
+	ADDQ         $+4, BX
+	ADDQ         R8, DI
+	DECQ         DX
+	JNZ          valuesBF162x64_loopAVX512
+	VMOVUPS      Z0, (AX)
+	VMOVUPS      Z1, 64(AX)
+	VMOVUPS      Z2, 128(AX)
+	VMOVUPS      Z3, 192(AX)
+	VMOVUPS      Z4, (AX)(CX*1)
+	VMOVUPS      Z5, 64(AX)(CX*1)
+	VMOVUPS      Z6, 128(AX)(CX*1)
+	VMOVUPS      Z7, 192(AX)(CX*1)
+	VZEROUPPER
+	RET
+
+// func valuesBF163xAVX512(n int, p *float32, ldp int, v *uint16, ldv int, dst *float32, ldd int, cols int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·valuesBF163xAVX512(SB), NOSPLIT, $0-64
+	MOVQ      cols+56(FP), AX
+	MOVQ      $+1, CX
+	SHLXQ     AX, CX, CX
+	DECQ      CX
+	KMOVW     CX, K1
+	MOVQ      dst+40(FP), AX
+	MOVQ      ldd+48(FP), CX
+	SHLQ      $0x02, CX
+	VMOVUPS.Z (AX), K1, Z0
+	VMOVUPS.Z (AX)(CX*1), K1, Z1
+	VMOVUPS.Z (AX)(CX*2), K1, Z2
+	MOVQ      n+0(FP), DX
+	MOVQ      p+8(FP), BX
+	MOVQ      ldp+16(FP), SI
+	SHLQ      $0x02, SI
+	MOVQ      v+24(FP), DI
+	MOVQ      ldv+32(FP), R8
+	SHLQ      $0x01, R8
+
+valuesBF163x_loopAVX512:
+	VPMOVZXWD.Z  (DI), K1, Z4
+	VPSLLD       $0x10, Z4, Z4
+	VBROADCASTSS (BX), Z3
+	VFMADD231PS  Z4, Z3, Z0
+	VBROADCASTSS (BX)(SI*1), Z3
+	VFMADD231PS  Z4, Z3, Z1
+	VBROADCASTSS (BX)(SI*2), Z3
+	VFMADD231PS  Z4, Z3, Z2
+	ADDQ         $+4, BX
+	ADDQ         R8, DI
+	DECQ         DX
+	JNZ          valuesBF163x_loopAVX512
+	VMOVUPS      Z0, K1, (AX)
+	VMOVUPS      Z1, K1, (AX)(CX*1)
+	VMOVUPS      Z2, K1, (AX)(CX*2)
+	VZEROUPPER
+	RET
+
+// func valuesBF163x64AVX512(n int, p *float32, ldp int, v *uint16, next *uint16, ldv int, dst *float32, ldd int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·valuesBF163x64AVX512(SB), NOSPLIT, $0-64
+	MOVQ    dst+48(FP), AX
+	MOVQ    ldd+56(FP), CX
+	SHLQ    $0x02, CX
+	VMOVUPS (AX), Z0
+	VMOVUPS 64(AX), Z1
+	VMOVUPS 128(AX), Z2
+	VMOVUPS 192(AX), Z3
+	VMOVUPS (AX)(CX*1), Z4
+	VMOVUPS 64(AX)(CX*1), Z5
+	VMOVUPS 128(AX)(CX*1), Z6
+	VMOVUPS 192(AX)(CX*1), Z7
+	VMOVUPS (AX)(CX*2), Z8
+	VMOVUPS 64(AX)(CX*2), Z9
+	VMOVUPS 128(AX)(CX*2), Z10
+	VMOVUPS 192(AX)(CX*2), Z11
+	MOVQ    n+0(FP), DX
+	MOVQ    p+8(FP), BX
+	MOVQ    ldp+16(FP), SI
+	SHLQ    $0x02, SI
+	MOVQ    v+24(FP), DI
+	MOVQ    ldv+40(FP), R8
+	SHLQ    $0x01, R8
+	MOVQ    next+32(FP), R9
+
+valuesBF163x64_loopAVX512:
+	VPMOVZXWD    (DI), Z13
+	VPSLLD       $0x10, Z13, Z13
+	VPMOVZXWD    32(DI), Z14
+	VPSLLD       $0x10, Z14, Z14
+	VPMOVZXWD    64(DI), Z15
+	VPSLLD       $0x10, Z15, Z15
+	VPMOVZXWD    96(DI), Z16
+	VPSLLD       $0x10, Z16, Z16
+	VBROADCASTSS (BX), Z12
+	VFMADD231PS  Z13, Z12, Z0
+	VFMADD231PS  Z14, Z12, Z1
+	VFMADD231PS  Z15, Z12, Z2
+	VFMADD231PS  Z16, Z12, Z3
+	VBROADCASTSS (BX)(SI*1), Z12
+	VFMADD231PS  Z13, Z12, Z4
+	VFMADD231PS  Z14, Z12, Z5
+	VFMADD231PS  Z15, Z12, Z6
+	VFMADD231PS  Z16, Z12, Z7
+	VBROADCASTSS (BX)(SI*2), Z12
+	VFMADD231PS  Z13, Z12, Z8
+	VFMADD231PS  Z14, Z12, Z9
+	VFMADD231PS  Z15, Z12, Z10
+	VFMADD231PS  Z16, Z12, Z11
+	PREFETCHT0   (R9)
+	PREFETCHT0   64(R9)
+	ADDQ         R8, R9
+	ADDQ         $+4, BX
+	ADDQ         R8, DI
+	DECQ         DX
+	JNZ          valuesBF163x64_loopAVX512
+	VMOVUPS      Z0, (AX)
+	VMOVUPS      Z1, 64(AX)
+	VMOVUPS      Z2, 128(AX)
+	VMOVUPS      Z3, 192(AX)
+	VMOVUPS      Z4, (AX)(CX*1)
+	VMOVUPS      Z5, 64(AX)(CX*1)
+	VMOVUPS      Z6, 128(AX)(CX*1)
+	VMOVUPS      Z7, 192(AX)(CX*1)
+	VMOVUPS      Z8, (AX)(CX*2)
+	VMOVUPS      Z9, 64(AX)(CX*2)
+	VMOVUPS      Z10, 128(AX)(CX*2)
+	VMOVUPS      Z11, 192(AX)(CX*2)
+	VZEROUPPER
+	RET
+
+// func valuesBF164xAVX512(n int, p *float32, ldp int, v *uint16, ldv int, dst *float32, ldd int, cols int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·valuesBF164xAVX512(SB), NOSPLIT, $0-64
+	MOVQ      cols+56(FP), AX
+	MOVQ      $+1, CX
+	SHLXQ     AX, CX, CX
+	DECQ      CX
+	KMOVW     CX, K1
+	MOVQ      dst+40(FP), AX
+	MOVQ      ldd+48(FP), CX
+	SHLQ      $0x02, CX
+	LEAQ      (AX)(CX*2), DX
+	ADDQ      CX, DX
+	VMOVUPS.Z (AX), K1, Z0
+	VMOVUPS.Z (AX)(CX*1), K1, Z1
+	VMOVUPS.Z (AX)(CX*2), K1, Z2
+	VMOVUPS.Z (DX), K1, Z3
+	MOVQ      n+0(FP), BX
+	MOVQ      p+8(FP), SI
+	MOVQ      ldp+16(FP), DI
+	SHLQ      $0x02, DI
+	LEAQ      (SI)(DI*2), R8
+	ADDQ      DI, R8
+	MOVQ      v+24(FP), R9
+	MOVQ      ldv+32(FP), R10
+	SHLQ      $0x01, R10
+
+valuesBF164x_loopAVX512:
+	VPMOVZXWD.Z  (R9), K1, Z5
+	VPSLLD       $0x10, Z5, Z5
+	VBROADCASTSS (SI), Z4
+	VFMADD231PS  Z5, Z4, Z0
+	VBROADCASTSS (SI)(DI*1), Z4
+	VFMADD231PS  Z5, Z4, Z1
+	VBROADCASTSS (SI)(DI*2), Z4
+	VFMADD231PS  Z5, Z4, Z2
+	VBROADCASTSS (R8), Z4
+	VFMADD231PS  Z5, Z4, Z3
+	ADDQ         $+4, SI
+	ADDQ         $+4, R8
+	ADDQ         R10, R9
+	DECQ         BX
+	JNZ          valuesBF164x_loopAVX512
+	VMOVUPS      Z0, K1, (AX)
+	VMOVUPS      Z1, K1, (AX)(CX*1)
+	VMOVUPS      Z2, K1, (AX)(CX*2)
+	VMOVUPS      Z3, K1, (DX)
+	VZEROUPPER
+	RET
+
+// func valuesBF164x64AVX512(n int, p *float32, ldp int, v *uint16, next *uint16, ldv int, dst *float32, ldd int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·valuesBF164x64AVX512(SB), NOSPLIT, $0-64
+	MOVQ    dst+48(FP), AX
+	MOVQ    ldd+56(FP), CX
+	SHLQ    $0x02, CX
+	LEAQ    (AX)(CX*2), DX
+	ADDQ    CX, DX
+	VMOVUPS (AX), Z0
+	VMOVUPS 64(AX), Z1
+	VMOVUPS 128(AX), Z2
+	VMOVUPS 192(AX), Z3
+	VMOVUPS (AX)(CX*1), Z4
+	VMOVUPS 64(AX)(CX*1), Z5
+	VMOVUPS 128(AX)(CX*1), Z6
+	VMOVUPS 192(AX)(CX*1), Z7
+	VMOVUPS (AX)(CX*2), Z8
+	VMOVUPS 64(AX)(CX*2), Z9
+	VMOVUPS 128(AX)(CX*2), Z10
+	VMOVUPS 192(AX)(CX*2), Z11
+	VMOVUPS (DX), Z12
+	VMOVUPS 64(DX), Z13
+	VMOVUPS 128(DX), Z14
+	VMOVUPS 192(DX), Z15
+	MOVQ    n+0(FP), BX
+	MOVQ    p+8(FP), SI
+	MOVQ    ldp+16(FP), DI
+	SHLQ    $0x02, DI
+	LEAQ    (SI)(DI*2), R8
+	ADDQ    DI, R8
+	MOVQ    v+24(FP), R9
+	MOVQ    ldv+40(FP), R10
+	SHLQ    $0x01, R10
+	MOVQ    next+32(FP), R11
+
+valuesBF164x64_loopAVX512:
+	VPMOVZXWD    (R9), Z17
+	VPSLLD       $0x10, Z17, Z17
+	VPMOVZXWD    32(R9), Z18
+	VPSLLD       $0x10, Z18, Z18
+	VPMOVZXWD    64(R9), Z19
+	VPSLLD       $0x10, Z19, Z19
+	VPMOVZXWD    96(R9), Z20
+	VPSLLD       $0x10, Z20, Z20
+	VBROADCASTSS (SI), Z16
+	VFMADD231PS  Z17, Z16, Z0
+	VFMADD231PS  Z18, Z16, Z1
+	VFMADD231PS  Z19, Z16, Z2
+	VFMADD231PS  Z20, Z16, Z3
+	VBROADCASTSS (SI)(DI*1), Z16
+	VFMADD231PS  Z17, Z16, Z4
+	VFMADD231PS  Z18, Z16, Z5
+	VFMADD231PS  Z19, Z16, Z6
+	VFMADD231PS  Z20, Z16, Z7
+	VBROADCASTSS (SI)(DI*2), Z16
+	VFMADD231PS  Z17, Z16, Z8
+	VFMADD231PS  Z18, Z16, Z9
+	VFMADD231PS  Z19, Z16, Z10
+	VFMADD231PS  Z20, Z16, Z11
+	VBROADCASTSS (R8), Z16
+	VFMADD231PS  Z17, Z16, Z12
+	VFMADD231PS  Z18, Z16, Z13
+	VFMADD231PS  Z19, Z16, Z14
+	VFMADD231PS  Z20, Z16, Z15
+	PREFETCHT0   (R11)
+	PREFETCHT0   64(R11)
+	ADDQ         R10, R11
+	ADDQ         $+4, SI
+	ADDQ         $+4, R8
+	ADDQ         R10, R9
+	DECQ         BX
+	JNZ          valuesBF164x64_loopAVX512
+	VMOVUPS      Z0, (AX)
+	VMOVUPS      Z1, 64(AX)
+	VMOVUPS      Z2, 128(AX)
+	VMOVUPS      Z3, 192(AX)
+	VMOVUPS      Z4, (AX)(CX*1)
+	VMOVUPS      Z5, 64(AX)(CX*1)
+	VMOVUPS      Z6, 128(AX)(CX*1)
+	VMOVUPS      Z7, 192(AX)(CX*1)
+	VMOVUPS      Z8, (AX)(CX*2)
+	VMOVUPS      Z9, 64(AX)(CX*2)
+	VMOVUPS      Z10, 128(AX)(CX*2)
+	VMOVUPS      Z11, 192(AX)(CX*2)
+	VMOVUPS      Z12, (DX)
+	VMOVUPS      Z13, 64(DX)
+	VMOVUPS      Z14, 128(DX)
+	VMOVUPS      Z15, 192(DX)
+	VZEROUPPER
+	RET
+
+// func valuesBF165xAVX512(n int, p *float32, ldp int, v *uint16, ldv int, dst *float32, ldd int, cols int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·valuesBF165xAVX512(SB), NOSPLIT, $0-64
+	MOVQ      cols+56(FP), AX
+	MOVQ      $+1, CX
+	SHLXQ     AX, CX, CX
+	DECQ      CX
+	KMOVW     CX, K1
+	MOVQ      dst+40(FP), AX
+	MOVQ      ldd+48(FP), CX
+	SHLQ      $0x02, CX
+	LEAQ      (AX)(CX*2), DX
+	ADDQ      CX, DX
+	VMOVUPS.Z (AX), K1, Z0
+	VMOVUPS.Z (AX)(CX*1), K1, Z1
+	VMOVUPS.Z (AX)(CX*2), K1, Z2
+	VMOVUPS.Z (DX), K1, Z3
+	VMOVUPS.Z (DX)(CX*1), K1, Z4
+	MOVQ      n+0(FP), BX
+	MOVQ      p+8(FP), SI
+	MOVQ      ldp+16(FP), DI
+	SHLQ      $0x02, DI
+	LEAQ      (SI)(DI*2), R8
+	ADDQ      DI, R8
+	MOVQ      v+24(FP), R9
+	MOVQ      ldv+32(FP), R10
+	SHLQ      $0x01, R10
+
+valuesBF165x_loopAVX512:
+	VPMOVZXWD.Z  (R9), K1, Z6
+	VPSLLD       $0x10, Z6, Z6
+	VBROADCASTSS (SI), Z5
+	VFMADD231PS  Z6, Z5, Z0
+	VBROADCASTSS (SI)(DI*1), Z5
+	VFMADD231PS  Z6, Z5, Z1
+	VBROADCASTSS (SI)(DI*2), Z5
+	VFMADD231PS  Z6, Z5, Z2
+	VBROADCASTSS (R8), Z5
+	VFMADD231PS  Z6, Z5, Z3
+	VBROADCASTSS (R8)(DI*1), Z5
+	VFMADD231PS  Z6, Z5, Z4
+	ADDQ         $+4, SI
+	ADDQ         $+4, R8
+	ADDQ         R10, R9
+	DECQ         BX
+	JNZ          valuesBF165x_loopAVX512
+	VMOVUPS      Z0, K1, (AX)
+	VMOVUPS      Z1, K1, (AX)(CX*1)
+	VMOVUPS      Z2, K1, (AX)(CX*2)
+	VMOVUPS      Z3, K1, (DX)
+	VMOVUPS      Z4, K1, (DX)(CX*1)
+	VZEROUPPER
+	RET
+
+// func valuesBF165x64AVX512(n int, p *float32, ldp int, v *uint16, next *uint16, ldv int, dst *float32, ldd int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·valuesBF165x64AVX512(SB), NOSPLIT, $0-64
+	MOVQ    dst+48(FP), AX
+	MOVQ    ldd+56(FP), CX
+	SHLQ    $0x02, CX
+	LEAQ    (AX)(CX*2), DX
+	ADDQ    CX, DX
+	VMOVUPS (AX), Z0
+	VMOVUPS 64(AX), Z1
+	VMOVUPS 128(AX), Z2
+	VMOVUPS 192(AX), Z3
+	VMOVUPS (AX)(CX*1), Z4
+	VMOVUPS 64(AX)(CX*1), Z5
+	VMOVUPS 128(AX)(CX*1), Z6
+	VMOVUPS 192(AX)(CX*1), Z7
+	VMOVUPS (AX)(CX*2), Z8
+	VMOVUPS 64(AX)(CX*2), Z9
+	VMOVUPS 128(AX)(CX*2), Z10
+	VMOVUPS 192(AX)(CX*2), Z11
+	VMOVUPS (DX), Z12
+	VMOVUPS 64(DX), Z13
+	VMOVUPS 128(DX), Z14
+	VMOVUPS 192(DX), Z15
+	VMOVUPS (DX)(CX*1), Z16
+	VMOVUPS 64(DX)(CX*1), Z17
+	VMOVUPS 128(DX)(CX*1), Z18
+	VMOVUPS 192(DX)(CX*1), Z19
+	MOVQ    n+0(FP), BX
+	MOVQ    p+8(FP), SI
+	MOVQ    ldp+16(FP), DI
+	SHLQ    $0x02, DI
+	LEAQ    (SI)(DI*2), R8
+	ADDQ    DI, R8
+	MOVQ    v+24(FP), R9
+	MOVQ    ldv+40(FP), R10
+	SHLQ    $0x01, R10
+	MOVQ    next+32(FP), R11
+
+valuesBF165x64_loopAVX512:
+	VPMOVZXWD    (R9), Z21
+	VPSLLD       $0x10, Z21, Z21
+	VPMOVZXWD    32(R9), Z22
+	VPSLLD       $0x10, Z22, Z22
+	VPMOVZXWD    64(R9), Z23
+	VPSLLD       $0x10, Z23, Z23
+	VPMOVZXWD    96(R9), Z24
+	VPSLLD       $0x10, Z24, Z24
+	VBROADCASTSS (SI), Z20
+	VFMADD231PS  Z21, Z20, Z0
+	VFMADD231PS  Z22, Z20, Z1
+	VFMADD231PS  Z23, Z20, Z2
+	VFMADD231PS  Z24, Z20, Z3
+	VBROADCASTSS (SI)(DI*1), Z20
+	VFMADD231PS  Z21, Z20, Z4
+	VFMADD231PS  Z22, Z20, Z5
+	VFMADD231PS  Z23, Z20, Z6
+	VFMADD231PS  Z24, Z20, Z7
+	VBROADCASTSS (SI)(DI*2), Z20
+	VFMADD231PS  Z21, Z20, Z8
+	VFMADD231PS  Z22, Z20, Z9
+	VFMADD231PS  Z23, Z20, Z10
+	VFMADD231PS  Z24, Z20, Z11
+	VBROADCASTSS (R8), Z20
+	VFMADD231PS  Z21, Z20, Z12
+	VFMADD231PS  Z22, Z20, Z13
+	VFMADD231PS  Z23, Z20, Z14
+	VFMADD231PS  Z24, Z20, Z15
+	VBROADCASTSS (R8)(DI*1), Z20
+	VFMADD231PS  Z21, Z20, Z16
+	VFMADD231PS  Z22, Z20, Z17
+	VFMADD231PS  Z23, Z20, Z18
+	VFMADD231PS  Z24, Z20, Z19
+	PREFETCHT0   (R11)
+	PREFETCHT0   64(R11)
+	ADDQ         R10, R11
+	ADDQ         $+4, SI
+	ADDQ         $+4, R8
+	ADDQ         R10, R9
+	DECQ         BX
+	JNZ          valuesBF165x64_loopAVX512
+	VMOVUPS      Z0, (AX)
+	VMOVUPS      Z1, 64(AX)
+	VMOVUPS      Z2, 128(AX)
+	VMOVUPS      Z3, 192(AX)
+	VMOVUPS      Z4, (AX)(CX*1)
+	VMOVUPS      Z5, 64(AX)(CX*1)
+	VMOVUPS      Z6, 128(AX)(CX*1)
+	VMOVUPS      Z7, 192(AX)(CX*1)
+	VMOVUPS      Z8, (AX)(CX*2)
+	VMOVUPS      Z9, 64(AX)(CX*2)
+	VMOVUPS      Z10, 128(AX)(CX*2)
+	VMOVUPS      Z11, 192(AX)(CX*2)
+	VMOVUPS      Z12, (DX)
+	VMOVUPS      Z13, 64(DX)
+	VMOVUPS      Z14, 128(DX)
+	VMOVUPS      Z15, 192(DX)
+	VMOVUPS      Z16, (DX)(CX*1)
+	VMOVUPS      Z17, 64(DX)(CX*1)
+	VMOVUPS      Z18, 128(DX)(CX*1)
+	VMOVUPS      Z19, 192(DX)(CX*1)
+	VZEROUPPER
+	RET
+
+// func valuesBF166xAVX512(n int, p *float32, ldp int, v *uint16, ldv int, dst *float32, ldd int, cols int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·valuesBF166xAVX512(SB), NOSPLIT, $0-64
+	MOVQ      cols+56(FP), AX
+	MOVQ      $+1, CX
+	SHLXQ     AX, CX, CX
+	DECQ      CX
+	KMOVW     CX, K1
+	MOVQ      dst+40(FP), AX
+	MOVQ      ldd+48(FP), CX
+	SHLQ      $0x02, CX
+	LEAQ      (AX)(CX*2), DX
+	ADDQ      CX, DX
+	VMOVUPS.Z (AX), K1, Z0
+	VMOVUPS.Z (AX)(CX*1), K1, Z1
+	VMOVUPS.Z (AX)(CX*2), K1, Z2
+	VMOVUPS.Z (DX), K1, Z3
+	VMOVUPS.Z (DX)(CX*1), K1, Z4
+	VMOVUPS.Z (DX)(CX*2), K1, Z5
+	MOVQ      n+0(FP), BX
+	MOVQ      p+8(FP), SI
+	MOVQ      ldp+16(FP), DI
+	SHLQ      $0x02, DI
+	LEAQ      (SI)(DI*2), R8
+	ADDQ      DI, R8
+	MOVQ      v+24(FP), R9
+	MOVQ      ldv+32(FP), R10
+	SHLQ      $0x01, R10
+
+valuesBF166x_loopAVX512:
+	VPMOVZXWD.Z  (R9), K1, Z7
+	VPSLLD       $0x10, Z7, Z7
+	VBROADCASTSS (SI), Z6
+	VFMADD231PS  Z7, Z6, Z0
+	VBROADCASTSS (SI)(DI*1), Z6
+	VFMADD231PS  Z7, Z6, Z1
+	VBROADCASTSS (SI)(DI*2), Z6
+	VFMADD231PS  Z7, Z6, Z2
+	VBROADCASTSS (R8), Z6
+	VFMADD231PS  Z7, Z6, Z3
+	VBROADCASTSS (R8)(DI*1), Z6
+	VFMADD231PS  Z7, Z6, Z4
+	VBROADCASTSS (R8)(DI*2), Z6
+	VFMADD231PS  Z7, Z6, Z5
+	ADDQ         $+4, SI
+	ADDQ         $+4, R8
+	ADDQ         R10, R9
+	DECQ         BX
+	JNZ          valuesBF166x_loopAVX512
+	VMOVUPS      Z0, K1, (AX)
+	VMOVUPS      Z1, K1, (AX)(CX*1)
+	VMOVUPS      Z2, K1, (AX)(CX*2)
+	VMOVUPS      Z3, K1, (DX)
+	VMOVUPS      Z4, K1, (DX)(CX*1)
+	VMOVUPS      Z5, K1, (DX)(CX*2)
+	VZEROUPPER
+	RET
+
+// func valuesBF166x64AVX512(n int, p *float32, ldp int, v *uint16, next *uint16, ldv int, dst *float32, ldd int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·valuesBF166x64AVX512(SB), NOSPLIT, $0-64
+	MOVQ    dst+48(FP), AX
+	MOVQ    ldd+56(FP), CX
+	SHLQ    $0x02, CX
+	LEAQ    (AX)(CX*2), DX
+	ADDQ    CX, DX
+	VMOVUPS (AX), Z0
+	VMOVUPS 64(AX), Z1
+	VMOVUPS 128(AX), Z2
+	VMOVUPS 192(AX), Z3
+	VMOVUPS (AX)(CX*1), Z4
+	VMOVUPS 64(AX)(CX*1), Z5
+	VMOVUPS 128(AX)(CX*1), Z6
+	VMOVUPS 192(AX)(CX*1), Z7
+	VMOVUPS (AX)(CX*2), Z8
+	VMOVUPS 64(AX)(CX*2), Z9
+	VMOVUPS 128(AX)(CX*2), Z10
+	VMOVUPS 192(AX)(CX*2), Z11
+	VMOVUPS (DX), Z12
+	VMOVUPS 64(DX), Z13
+	VMOVUPS 128(DX), Z14
+	VMOVUPS 192(DX), Z15
+	VMOVUPS (DX)(CX*1), Z16
+	VMOVUPS 64(DX)(CX*1), Z17
+	VMOVUPS 128(DX)(CX*1), Z18
+	VMOVUPS 192(DX)(CX*1), Z19
+	VMOVUPS (DX)(CX*2), Z20
+	VMOVUPS 64(DX)(CX*2), Z21
+	VMOVUPS 128(DX)(CX*2), Z22
+	VMOVUPS 192(DX)(CX*2), Z23
+	MOVQ    n+0(FP), BX
+	MOVQ    p+8(FP), SI
+	MOVQ    ldp+16(FP), DI
+	SHLQ    $0x02, DI
+	LEAQ    (SI)(DI*2), R8
+	ADDQ    DI, R8
+	MOVQ    v+24(FP), R9
+	MOVQ    ldv+40(FP), R10
+	SHLQ    $0x01, R10
+	MOVQ    next+32(FP), R11
+
+valuesBF166x64_loopAVX512:
+	VPMOVZXWD    (R9), Z25
+	VPSLLD       $0x10, Z25, Z25
+	VPMOVZXWD    32(R9), Z26
+	VPSLLD       $0x10, Z26, Z26
+	VPMOVZXWD    64(R9), Z27
+	VPSLLD       $0x10, Z27, Z27
+	VPMOVZXWD    96(R9), Z28
+	VPSLLD       $0x10, Z28, Z28
+	VBROADCASTSS (SI), Z24
+	VFMADD231PS  Z25, Z24, Z0
+	VFMADD231PS  Z26, Z24, Z1
+	VFMADD231PS  Z27, Z24, Z2
+	VFMADD231PS  Z28, Z24, Z3
+	VBROADCASTSS (SI)(DI*1), Z24
+	VFMADD231PS  Z25, Z24, Z4
+	VFMADD231PS  Z26, Z24, Z5
+	VFMADD231PS  Z27, Z24, Z6
+	VFMADD231PS  Z28, Z24, Z7
+	VBROADCASTSS (SI)(DI*2), Z24
+	VFMADD231PS  Z25, Z24, Z8
+	VFMADD231PS  Z26, Z24, Z9
+	VFMADD231PS  Z27, Z24, Z10
+	VFMADD231PS  Z28, Z24, Z11
+	VBROADCASTSS (R8), Z24
+	VFMADD231PS  Z25, Z24, Z12
+	VFMADD231PS  Z26, Z24, Z13
+	VFMADD231PS  Z27, Z24, Z14
+	VFMADD231PS  Z28, Z24, Z15
+	VBROADCASTSS (R8)(DI*1), Z24
+	VFMADD231PS  Z25, Z24, Z16
+	VFMADD231PS  Z26, Z24, Z17
+	VFMADD231PS  Z27, Z24, Z18
+	VFMADD231PS  Z28, Z24, Z19
+	VBROADCASTSS (R8)(DI*2), Z24
+	VFMADD231PS  Z25, Z24, Z20
+	VFMADD231PS  Z26, Z24, Z21
+	VFMADD231PS  Z27, Z24, Z22
+	VFMADD231PS  Z28, Z24, Z23
+	PREFETCHT0   (R11)
+	PREFETCHT0   64(R11)
+	ADDQ         R10, R11
+	ADDQ         $+4, SI
+	ADDQ         $+4, R8
+	ADDQ         R10, R9
+	DECQ         BX
+	JNZ          valuesBF166x64_loopAVX512
+	VMOVUPS      Z0, (AX)
+	VMOVUPS      Z1, 64(AX)
+	VMOVUPS      Z2, 128(AX)
+	VMOVUPS      Z3, 192(AX)
+	VMOVUPS      Z4, (AX)(CX*1)
+	VMOVUPS      Z5, 64(AX)(CX*1)
+	VMOVUPS      Z6, 128(AX)(CX*1)
+	VMOVUPS      Z7, 192(AX)(CX*1)
+	VMOVUPS      Z8, (AX)(CX*2)
+	VMOVUPS      Z9, 64(AX)(CX*2)
+	VMOVUPS      Z10, 128(AX)(CX*2)
+	VMOVUPS      Z11, 192(AX)(CX*2)
+	VMOVUPS      Z12, (DX)
+	VMOVUPS      Z13, 64(DX)
+	VMOVUPS      Z14, 128(DX)
+	VMOVUPS      Z15, 192(DX)
+	VMOVUPS      Z16, (DX)(CX*1)
+	VMOVUPS      Z17, 64(DX)(CX*1)
+	VMOVUPS      Z18, 128(DX)(CX*1)
+	VMOVUPS      Z19, 192(DX)(CX*1)
+	VMOVUPS      Z20, (DX)(CX*2)
+	VMOVUPS      Z21, 64(DX)(CX*2)
+	VMOVUPS      Z22, 128(DX)(CX*2)
+	VMOVUPS      Z23, 192(DX)(CX*2)
+	VZEROUPPER
+	RET
+
 // func softmaxAVX512(n int, s *float32) float32
 // Requires: AVX, AVX512F, BMI2, SSE
 TEXT ·softmaxAVX512(SB), NOSPLIT, $0-20
@@ -7233,9 +8331,9 @@ softmaxExp_loopAVX512:
 	VMULPS       Z7, Z7, Z6
 	VFMADD213PS  Z7, Z6, Z8
 	VADDPS       constants<>+128(SB), Z8, Z8
-	VFMADD231PS  constants<>+64(SB), Z4, Z8
 	VPSLLD       $0x17, Z5, Z5
 	VPADDD       Z5, Z8, Z8
+	VFMADD231PS  constants<>+64(SB), Z4, Z8
 	VMOVAPS.Z    Z8, K1, Z4
 	VMOVUPS      Z4, (CX)
 	VADDPS       Z4, Z3, Z3
@@ -7270,9 +8368,9 @@ softmaxExp_restAVX512:
 	VMULPS       Z2, Z2, Z1
 	VFMADD213PS  Z2, Z1, Z5
 	VADDPS       constants<>+128(SB), Z5, Z5
-	VFMADD231PS  constants<>+64(SB), Z4, Z5
 	VPSLLD       $0x17, Z0, Z0
 	VPADDD       Z0, Z5, Z5
+	VFMADD231PS  constants<>+64(SB), Z4, Z5
 	VMOVAPS.Z    Z5, K2, Z4
 	VMOVAPS.Z    Z4, K1, Z4
 	VMOVUPS      Z4, K1, (CX)
@@ -7450,9 +8548,9 @@ gelu_loopAVX512:
 	VMULPS       Z7, Z7, Z6
 	VFMADD213PS  Z7, Z6, Z8
 	VADDPS       constants<>+128(SB), Z8, Z8
-	VFMADD231PS  constants<>+64(SB), Z5, Z8
 	VPSLLD       $0x17, Z4, Z4
 	VPADDD       Z4, Z8, Z8
+	VFMADD231PS  constants<>+64(SB), Z5, Z8
 	VMOVAPS.Z    Z8, K1, Z5
 	VADDPS       constants<>+128(SB), Z5, Z5
 	VDIVPS       Z5, Z3, Z3
@@ -7492,9 +8590,9 @@ gelu_restAVX512:
 	VMULPS       Z2, Z2, Z1
 	VFMADD213PS  Z2, Z1, Z5
 	VADDPS       constants<>+128(SB), Z5, Z5
-	VFMADD231PS  constants<>+64(SB), Z4, Z5
 	VPSLLD       $0x17, Z0, Z0
 	VPADDD       Z0, Z5, Z5
+	VFMADD231PS  constants<>+64(SB), Z4, Z5
 	VMOVAPS.Z    Z5, K2, Z4
 	VADDPS       constants<>+128(SB), Z4, Z4
 	VDIVPS       Z4, Z3, Z3
@@ -7553,9 +8651,9 @@ geluErf_loopAVX512:
 	VMULPS       Z10, Z10, Z9
 	VFMADD213PS  Z10, Z9, Z11
 	VADDPS       constants<>+128(SB), Z11, Z11
-	VFMADD231PS  constants<>+64(SB), Z6, Z11
 	VPSLLD       $0x17, Z8, Z8
 	VPADDD       Z8, Z11, Z11
+	VFMADD231PS  constants<>+64(SB), Z6, Z11
 	VMOVAPS.Z    Z11, K1, Z6
 	VMULPS       Z6, Z7, Z7
 	VMAXPS       constants<>+64(SB), Z4, Z4
@@ -7608,9 +8706,9 @@ geluErf_restAVX512:
 	VMULPS       Z6, Z6, Z1
 	VFMADD213PS  Z6, Z1, Z7
 	VADDPS       constants<>+128(SB), Z7, Z7
-	VFMADD231PS  constants<>+64(SB), Z2, Z7
 	VPSLLD       $0x17, Z0, Z0
 	VPADDD       Z0, Z7, Z7
+	VFMADD231PS  constants<>+64(SB), Z2, Z7
 	VMOVAPS.Z    Z7, K2, Z2
 	VMULPS       Z2, Z3, Z3
 	VMAXPS       constants<>+64(SB), Z4, Z4
@@ -10761,6 +11859,1336 @@ values6x16_loopAVX2:
 	VZEROUPPER
 	RET
 
+// func scoresBF161AVX2(dim int, q *float32, ldq int, keys *uint16, next *uint16, ldk int, n int, scale float32, out *float32, ldo int)
+// Requires: AVX, AVX2, FMA3, MMX+
+TEXT ·scoresBF161AVX2(SB), NOSPLIT, $0-80
+	MOVQ    n+48(FP), AX
+	MOVQ    AX, CX
+	SHRQ    $0x01, CX
+	NEGQ    CX
+	LEAQ    masks<>+0(SB), DX
+	VMOVUPS 64(DX)(CX*4), Y0
+	LEAQ    -2(AX)(AX*1), AX
+	LEAQ    lastWord<>+0(SB), CX
+	SUBQ    AX, CX
+	MOVQ    dim+0(FP), DX
+	MOVQ    q+8(FP), BX
+	MOVQ    ldq+16(FP), SI
+	SHLQ    $0x02, SI
+	MOVQ    keys+24(FP), SI
+	MOVQ    next+32(FP), DI
+	MOVQ    ldk+40(FP), R8
+	SHLQ    $0x01, R8
+	VPXOR   Y1, Y1, Y1
+	VPXOR   Y2, Y2, Y2
+
+scoresBF161_loopAVX2:
+	VPMASKMOVD   (SI), Y0, Y3
+	VPBROADCASTW (SI)(AX*1), Y4
+	VPAND        30(CX), Y4, Y4
+	VPOR         Y4, Y3, Y3
+	VEXTRACTI128 $0x01, Y3, X4
+	VPMOVZXWD    X4, Y4
+	VPSLLD       $0x10, Y4, Y4
+	VPMOVZXWD    X3, Y3
+	VPSLLD       $0x10, Y3, Y3
+	PREFETCHT0   (DI)
+	VBROADCASTSS (BX), Y5
+	VFMADD231PS  Y3, Y5, Y1
+	VFMADD231PS  Y4, Y5, Y2
+	ADDQ         $+4, BX
+	ADDQ         R8, SI
+	ADDQ         R8, DI
+	DECQ         DX
+	JNZ          scoresBF161_loopAVX2
+	MOVQ         out+64(FP), AX
+	MOVQ         ldo+72(FP), CX
+	SHLQ         $0x02, CX
+	VBROADCASTSS scale+56(FP), Y0
+	VMULPS       Y0, Y1, Y1
+	VMULPS       Y0, Y2, Y2
+	VMOVUPS      Y1, (AX)
+	VMOVUPS      Y2, 32(AX)
+	ADDQ         CX, AX
+	VZEROUPPER
+	RET
+
+DATA lastWord<>+0(SB)/4, $0x00000000
+DATA lastWord<>+4(SB)/4, $0x00000000
+DATA lastWord<>+8(SB)/4, $0x00000000
+DATA lastWord<>+12(SB)/4, $0x00000000
+DATA lastWord<>+16(SB)/4, $0x00000000
+DATA lastWord<>+20(SB)/4, $0x00000000
+DATA lastWord<>+24(SB)/4, $0x00000000
+DATA lastWord<>+28(SB)/4, $0xffff0000
+DATA lastWord<>+32(SB)/4, $0x00000000
+DATA lastWord<>+36(SB)/4, $0x00000000
+DATA lastWord<>+40(SB)/4, $0x00000000
+DATA lastWord<>+44(SB)/4, $0x00000000
+DATA lastWord<>+48(SB)/4, $0x00000000
+DATA lastWord<>+52(SB)/4, $0x00000000
+DATA lastWord<>+56(SB)/4, $0x00000000
+DATA lastWord<>+60(SB)/4, $0x00000000
+GLOBL lastWord<>(SB), RODATA|NOPTR, $64
+
+// func scoresBF162AVX2(dim int, q *float32, ldq int, keys *uint16, next *uint16, ldk int, n int, scale float32, out *float32, ldo int)
+// Requires: AVX, AVX2, FMA3, MMX+
+TEXT ·scoresBF162AVX2(SB), NOSPLIT, $0-80
+	MOVQ    n+48(FP), AX
+	MOVQ    AX, CX
+	SHRQ    $0x01, CX
+	NEGQ    CX
+	LEAQ    masks<>+0(SB), DX
+	VMOVUPS 64(DX)(CX*4), Y0
+	LEAQ    -2(AX)(AX*1), AX
+	LEAQ    lastWord<>+0(SB), CX
+	SUBQ    AX, CX
+	MOVQ    dim+0(FP), DX
+	MOVQ    q+8(FP), BX
+	MOVQ    ldq+16(FP), SI
+	SHLQ    $0x02, SI
+	MOVQ    keys+24(FP), DI
+	MOVQ    next+32(FP), R8
+	MOVQ    ldk+40(FP), R9
+	SHLQ    $0x01, R9
+	VPXOR   Y1, Y1, Y1
+	VPXOR   Y2, Y2, Y2
+	VPXOR   Y3, Y3, Y3
+	VPXOR   Y4, Y4, Y4
+
+scoresBF162_loopAVX2:
+	VPMASKMOVD   (DI), Y0, Y5
+	VPBROADCASTW (DI)(AX*1), Y6
+	VPAND        30(CX), Y6, Y6
+	VPOR         Y6, Y5, Y5
+	VEXTRACTI128 $0x01, Y5, X6
+	VPMOVZXWD    X6, Y6
+	VPSLLD       $0x10, Y6, Y6
+	VPMOVZXWD    X5, Y5
+	VPSLLD       $0x10, Y5, Y5
+	PREFETCHT0   (R8)
+	VBROADCASTSS (BX), Y7
+	VFMADD231PS  Y5, Y7, Y1
+	VFMADD231PS  Y6, Y7, Y2
+	VBROADCASTSS (BX)(SI*1), Y7
+	VFMADD231PS  Y5, Y7, Y3
+	VFMADD231PS  Y6, Y7, Y4
+	ADDQ         $+4, BX
+	ADDQ         R9, DI
+	ADDQ         R9, R8
+	DECQ         DX
+	JNZ          scoresBF162_loopAVX2
+	MOVQ         out+64(FP), AX
+	MOVQ         ldo+72(FP), CX
+	SHLQ         $0x02, CX
+	VBROADCASTSS scale+56(FP), Y0
+	VMULPS       Y0, Y1, Y1
+	VMULPS       Y0, Y2, Y2
+	VMOVUPS      Y1, (AX)
+	VMOVUPS      Y2, 32(AX)
+	ADDQ         CX, AX
+	VMULPS       Y0, Y3, Y3
+	VMULPS       Y0, Y4, Y4
+	VMOVUPS      Y3, (AX)
+	VMOVUPS      Y4, 32(AX)
+	ADDQ         CX, AX
+	VZEROUPPER
+	RET
+
+// func scoresBF163AVX2(dim int, q *float32, ldq int, keys *uint16, next *uint16, ldk int, n int, scale float32, out *float32, ldo int)
+// Requires: AVX, AVX2, FMA3, MMX+
+TEXT ·scoresBF163AVX2(SB), NOSPLIT, $0-80
+	MOVQ    n+48(FP), AX
+	MOVQ    AX, CX
+	SHRQ    $0x01, CX
+	NEGQ    CX
+	LEAQ    masks<>+0(SB), DX
+	VMOVUPS 64(DX)(CX*4), Y0
+	LEAQ    -2(AX)(AX*1), AX
+	LEAQ    lastWord<>+0(SB), CX
+	SUBQ    AX, CX
+	MOVQ    dim+0(FP), DX
+	MOVQ    q+8(FP), BX
+	MOVQ    ldq+16(FP), SI
+	SHLQ    $0x02, SI
+	MOVQ    keys+24(FP), DI
+	MOVQ    next+32(FP), R8
+	MOVQ    ldk+40(FP), R9
+	SHLQ    $0x01, R9
+	VPXOR   Y1, Y1, Y1
+	VPXOR   Y2, Y2, Y2
+	VPXOR   Y3, Y3, Y3
+	VPXOR   Y4, Y4, Y4
+	VPXOR   Y5, Y5, Y5
+	VPXOR   Y6, Y6, Y6
+
+scoresBF163_loopAVX2:
+	VPMASKMOVD   (DI), Y0, Y7
+	VPBROADCASTW (DI)(AX*1), Y8
+	VPAND        30(CX), Y8, Y8
+	VPOR         Y8, Y7, Y7
+	VEXTRACTI128 $0x01, Y7, X8
+	VPMOVZXWD    X8, Y8
+	VPSLLD       $0x10, Y8, Y8
+	VPMOVZXWD    X7, Y7
+	VPSLLD       $0x10, Y7, Y7
+	PREFETCHT0   (R8)
+	VBROADCASTSS (BX), Y9
+	VFMADD231PS  Y7, Y9, Y1
+	VFMADD231PS  Y8, Y9, Y2
+	VBROADCASTSS (BX)(SI*1), Y9
+	VFMADD231PS  Y7, Y9, Y3
+	VFMADD231PS  Y8, Y9, Y4
+	VBROADCASTSS (BX)(SI*2), Y9
+	VFMADD231PS  Y7, Y9, Y5
+	VFMADD231PS  Y8, Y9, Y6
+	ADDQ         $+4, BX
+	ADDQ         R9, DI
+	ADDQ         R9, R8
+	DECQ         DX
+	JNZ          scoresBF163_loopAVX2
+	MOVQ         out+64(FP), AX
+	MOVQ         ldo+72(FP), CX
+	SHLQ         $0x02, CX
+	VBROADCASTSS scale+56(FP), Y0
+	VMULPS       Y0, Y1, Y1
+	VMULPS       Y0, Y2, Y2
+	VMOVUPS      Y1, (AX)
+	VMOVUPS      Y2, 32(AX)
+	ADDQ         CX, AX
+	VMULPS       Y0, Y3, Y3
+	VMULPS       Y0, Y4, Y4
+	VMOVUPS      Y3, (AX)
+	VMOVUPS      Y4, 32(AX)
+	ADDQ         CX, AX
+	VMULPS       Y0, Y5, Y5
+	VMULPS       Y0, Y6, Y6
+	VMOVUPS      Y5, (AX)
+	VMOVUPS      Y6, 32(AX)
+	ADDQ         CX, AX
+	VZEROUPPER
+	RET
+
+// func scoresBF164AVX2(dim int, q *float32, ldq int, keys *uint16, next *uint16, ldk int, n int, scale float32, out *float32, ldo int)
+// Requires: AVX, AVX2, FMA3, MMX+
+TEXT ·scoresBF164AVX2(SB), NOSPLIT, $0-80
+	MOVQ    n+48(FP), AX
+	MOVQ    AX, CX
+	SHRQ    $0x01, CX
+	NEGQ    CX
+	LEAQ    masks<>+0(SB), DX
+	VMOVUPS 64(DX)(CX*4), Y0
+	LEAQ    -2(AX)(AX*1), AX
+	LEAQ    lastWord<>+0(SB), CX
+	SUBQ    AX, CX
+	MOVQ    dim+0(FP), DX
+	MOVQ    q+8(FP), BX
+	MOVQ    ldq+16(FP), SI
+	SHLQ    $0x02, SI
+	LEAQ    (BX)(SI*2), DI
+	ADDQ    SI, DI
+	MOVQ    keys+24(FP), R8
+	MOVQ    next+32(FP), R9
+	MOVQ    ldk+40(FP), R10
+	SHLQ    $0x01, R10
+	VPXOR   Y1, Y1, Y1
+	VPXOR   Y2, Y2, Y2
+	VPXOR   Y3, Y3, Y3
+	VPXOR   Y4, Y4, Y4
+	VPXOR   Y5, Y5, Y5
+	VPXOR   Y6, Y6, Y6
+	VPXOR   Y7, Y7, Y7
+	VPXOR   Y8, Y8, Y8
+
+scoresBF164_loopAVX2:
+	VPMASKMOVD   (R8), Y0, Y9
+	VPBROADCASTW (R8)(AX*1), Y10
+	VPAND        30(CX), Y10, Y10
+	VPOR         Y10, Y9, Y9
+	VEXTRACTI128 $0x01, Y9, X10
+	VPMOVZXWD    X10, Y10
+	VPSLLD       $0x10, Y10, Y10
+	VPMOVZXWD    X9, Y9
+	VPSLLD       $0x10, Y9, Y9
+	PREFETCHT0   (R9)
+	VBROADCASTSS (BX), Y11
+	VFMADD231PS  Y9, Y11, Y1
+	VFMADD231PS  Y10, Y11, Y2
+	VBROADCASTSS (BX)(SI*1), Y11
+	VFMADD231PS  Y9, Y11, Y3
+	VFMADD231PS  Y10, Y11, Y4
+	VBROADCASTSS (BX)(SI*2), Y11
+	VFMADD231PS  Y9, Y11, Y5
+	VFMADD231PS  Y10, Y11, Y6
+	VBROADCASTSS (DI), Y11
+	VFMADD231PS  Y9, Y11, Y7
+	VFMADD231PS  Y10, Y11, Y8
+	ADDQ         $+4, BX
+	ADDQ         $+4, DI
+	ADDQ         R10, R8
+	ADDQ         R10, R9
+	DECQ         DX
+	JNZ          scoresBF164_loopAVX2
+	MOVQ         out+64(FP), AX
+	MOVQ         ldo+72(FP), CX
+	SHLQ         $0x02, CX
+	VBROADCASTSS scale+56(FP), Y0
+	VMULPS       Y0, Y1, Y1
+	VMULPS       Y0, Y2, Y2
+	VMOVUPS      Y1, (AX)
+	VMOVUPS      Y2, 32(AX)
+	ADDQ         CX, AX
+	VMULPS       Y0, Y3, Y3
+	VMULPS       Y0, Y4, Y4
+	VMOVUPS      Y3, (AX)
+	VMOVUPS      Y4, 32(AX)
+	ADDQ         CX, AX
+	VMULPS       Y0, Y5, Y5
+	VMULPS       Y0, Y6, Y6
+	VMOVUPS      Y5, (AX)
+	VMOVUPS      Y6, 32(AX)
+	ADDQ         CX, AX
+	VMULPS       Y0, Y7, Y7
+	VMULPS       Y0, Y8, Y8
+	VMOVUPS      Y7, (AX)
+	VMOVUPS      Y8, 32(AX)
+	ADDQ         CX, AX
+	VZEROUPPER
+	RET
+
+// func scoresBF165AVX2(dim int, q *float32, ldq int, keys *uint16, next *uint16, ldk int, n int, scale float32, out *float32, ldo int)
+// Requires: AVX, AVX2, FMA3, MMX+
+TEXT ·scoresBF165AVX2(SB), NOSPLIT, $0-80
+	MOVQ    n+48(FP), AX
+	MOVQ    AX, CX
+	SHRQ    $0x01, CX
+	NEGQ    CX
+	LEAQ    masks<>+0(SB), DX
+	VMOVUPS 64(DX)(CX*4), Y0
+	LEAQ    -2(AX)(AX*1), AX
+	LEAQ    lastWord<>+0(SB), CX
+	SUBQ    AX, CX
+	MOVQ    dim+0(FP), DX
+	MOVQ    q+8(FP), BX
+	MOVQ    ldq+16(FP), SI
+	SHLQ    $0x02, SI
+	LEAQ    (BX)(SI*2), DI
+	ADDQ    SI, DI
+	MOVQ    keys+24(FP), R8
+	MOVQ    next+32(FP), R9
+	MOVQ    ldk+40(FP), R10
+	SHLQ    $0x01, R10
+	VPXOR   Y1, Y1, Y1
+	VPXOR   Y2, Y2, Y2
+	VPXOR   Y3, Y3, Y3
+	VPXOR   Y4, Y4, Y4
+	VPXOR   Y5, Y5, Y5
+	VPXOR   Y6, Y6, Y6
+	VPXOR   Y7, Y7, Y7
+	VPXOR   Y8, Y8, Y8
+	VPXOR   Y9, Y9, Y9
+	VPXOR   Y10, Y10, Y10
+
+scoresBF165_loopAVX2:
+	VPMASKMOVD   (R8), Y0, Y11
+	VPBROADCASTW (R8)(AX*1), Y12
+	VPAND        30(CX), Y12, Y12
+	VPOR         Y12, Y11, Y11
+	VEXTRACTI128 $0x01, Y11, X12
+	VPMOVZXWD    X12, Y12
+	VPSLLD       $0x10, Y12, Y12
+	VPMOVZXWD    X11, Y11
+	VPSLLD       $0x10, Y11, Y11
+	PREFETCHT0   (R9)
+	VBROADCASTSS (BX), Y13
+	VFMADD231PS  Y11, Y13, Y1
+	VFMADD231PS  Y12, Y13, Y2
+	VBROADCASTSS (BX)(SI*1), Y13
+	VFMADD231PS  Y11, Y13, Y3
+	VFMADD231PS  Y12, Y13, Y4
+	VBROADCASTSS (BX)(SI*2), Y13
+	VFMADD231PS  Y11, Y13, Y5
+	VFMADD231PS  Y12, Y13, Y6
+	VBROADCASTSS (DI), Y13
+	VFMADD231PS  Y11, Y13, Y7
+	VFMADD231PS  Y12, Y13, Y8
+	VBROADCASTSS (DI)(SI*1), Y13
+	VFMADD231PS  Y11, Y13, Y9
+	VFMADD231PS  Y12, Y13, Y10
+	ADDQ         $+4, BX
+	ADDQ         $+4, DI
+	ADDQ         R10, R8
+	ADDQ         R10, R9
+	DECQ         DX
+	JNZ          scoresBF165_loopAVX2
+	MOVQ         out+64(FP), AX
+	MOVQ         ldo+72(FP), CX
+	SHLQ         $0x02, CX
+	VBROADCASTSS scale+56(FP), Y0
+	VMULPS       Y0, Y1, Y1
+	VMULPS       Y0, Y2, Y2
+	VMOVUPS      Y1, (AX)
+	VMOVUPS      Y2, 32(AX)
+	ADDQ         CX, AX
+	VMULPS       Y0, Y3, Y3
+	VMULPS       Y0, Y4, Y4
+	VMOVUPS      Y3, (AX)
+	VMOVUPS      Y4, 32(AX)
+	ADDQ         CX, AX
+	VMULPS       Y0, Y5, Y5
+	VMULPS       Y0, Y6, Y6
+	VMOVUPS      Y5, (AX)
+	VMOVUPS      Y6, 32(AX)
+	ADDQ         CX, AX
+	VMULPS       Y0, Y7, Y7
+	VMULPS       Y0, Y8, Y8
+	VMOVUPS      Y7, (AX)
+	VMOVUPS      Y8, 32(AX)
+	ADDQ         CX, AX
+	VMULPS       Y0, Y9, Y9
+	VMULPS       Y0, Y10, Y10
+	VMOVUPS      Y9, (AX)
+	VMOVUPS      Y10, 32(AX)
+	ADDQ         CX, AX
+	VZEROUPPER
+	RET
+
+// func scoresBF166AVX2(dim int, q *float32, ldq int, keys *uint16, next *uint16, ldk int, n int, scale float32, out *float32, ldo int)
+// Requires: AVX, AVX2, FMA3, MMX+
+TEXT ·scoresBF166AVX2(SB), NOSPLIT, $0-80
+	MOVQ    n+48(FP), AX
+	MOVQ    AX, CX
+	SHRQ    $0x01, CX
+	NEGQ    CX
+	LEAQ    masks<>+0(SB), DX
+	VMOVUPS 64(DX)(CX*4), Y0
+	LEAQ    -2(AX)(AX*1), AX
+	LEAQ    lastWord<>+0(SB), CX
+	SUBQ    AX, CX
+	MOVQ    dim+0(FP), DX
+	MOVQ    q+8(FP), BX
+	MOVQ    ldq+16(FP), SI
+	SHLQ    $0x02, SI
+	LEAQ    (BX)(SI*2), DI
+	ADDQ    SI, DI
+	MOVQ    keys+24(FP), R8
+	MOVQ    next+32(FP), R9
+	MOVQ    ldk+40(FP), R10
+	SHLQ    $0x01, R10
+	VPXOR   Y1, Y1, Y1
+	VPXOR   Y2, Y2, Y2
+	VPXOR   Y3, Y3, Y3
+	VPXOR   Y4, Y4, Y4
+	VPXOR   Y5, Y5, Y5
+	VPXOR   Y6, Y6, Y6
+	VPXOR   Y7, Y7, Y7
+	VPXOR   Y8, Y8, Y8
+	VPXOR   Y9, Y9, Y9
+	VPXOR   Y10, Y10, Y10
+	VPXOR   Y11, Y11, Y11
+	VPXOR   Y12, Y12, Y12
+
+scoresBF166_loopAVX2:
+	VPMASKMOVD   (R8), Y0, Y13
+	VPBROADCASTW (R8)(AX*1), Y14
+	VPAND        30(CX), Y14, Y14
+	VPOR         Y14, Y13, Y13
+	VEXTRACTI128 $0x01, Y13, X14
+	VPMOVZXWD    X14, Y14
+	VPSLLD       $0x10, Y14, Y14
+	VPMOVZXWD    X13, Y13
+	VPSLLD       $0x10, Y13, Y13
+	PREFETCHT0   (R9)
+	VBROADCASTSS (BX), Y15
+	VFMADD231PS  Y13, Y15, Y1
+	VFMADD231PS  Y14, Y15, Y2
+	VBROADCASTSS (BX)(SI*1), Y15
+	VFMADD231PS  Y13, Y15, Y3
+	VFMADD231PS  Y14, Y15, Y4
+	VBROADCASTSS (BX)(SI*2), Y15
+	VFMADD231PS  Y13, Y15, Y5
+	VFMADD231PS  Y14, Y15, Y6
+	VBROADCASTSS (DI), Y15
+	VFMADD231PS  Y13, Y15, Y7
+	VFMADD231PS  Y14, Y15, Y8
+	VBROADCASTSS (DI)(SI*1), Y15
+	VFMADD231PS  Y13, Y15, Y9
+	VFMADD231PS  Y14, Y15, Y10
+	VBROADCASTSS (DI)(SI*2), Y15
+	VFMADD231PS  Y13, Y15, Y11
+	VFMADD231PS  Y14, Y15, Y12
+	ADDQ         $+4, BX
+	ADDQ         $+4, DI
+	ADDQ         R10, R8
+	ADDQ         R10, R9
+	DECQ         DX
+	JNZ          scoresBF166_loopAVX2
+	MOVQ         out+64(FP), AX
+	MOVQ         ldo+72(FP), CX
+	SHLQ         $0x02, CX
+	VBROADCASTSS scale+56(FP), Y0
+	VMULPS       Y0, Y1, Y1
+	VMULPS       Y0, Y2, Y2
+	VMOVUPS      Y1, (AX)
+	VMOVUPS      Y2, 32(AX)
+	ADDQ         CX, AX
+	VMULPS       Y0, Y3, Y3
+	VMULPS       Y0, Y4, Y4
+	VMOVUPS      Y3, (AX)
+	VMOVUPS      Y4, 32(AX)
+	ADDQ         CX, AX
+	VMULPS       Y0, Y5, Y5
+	VMULPS       Y0, Y6, Y6
+	VMOVUPS      Y5, (AX)
+	VMOVUPS      Y6, 32(AX)
+	ADDQ         CX, AX
+	VMULPS       Y0, Y7, Y7
+	VMULPS       Y0, Y8, Y8
+	VMOVUPS      Y7, (AX)
+	VMOVUPS      Y8, 32(AX)
+	ADDQ         CX, AX
+	VMULPS       Y0, Y9, Y9
+	VMULPS       Y0, Y10, Y10
+	VMOVUPS      Y9, (AX)
+	VMOVUPS      Y10, 32(AX)
+	ADDQ         CX, AX
+	VMULPS       Y0, Y11, Y11
+	VMULPS       Y0, Y12, Y12
+	VMOVUPS      Y11, (AX)
+	VMOVUPS      Y12, 32(AX)
+	ADDQ         CX, AX
+	VZEROUPPER
+	RET
+
+// func valuesBF161xAVX2(n int, p *float32, ldp int, v *uint16, ldv int, dst *float32, ldd int, cols int)
+// Requires: AVX, AVX2, FMA3
+TEXT ·valuesBF161xAVX2(SB), NOSPLIT, $0-64
+	MOVQ       cols+56(FP), AX
+	LEAQ       masks<>+0(SB), CX
+	NEGQ       AX
+	VMOVUPS    64(CX)(AX*4), Y0
+	VMOVUPS    96(CX)(AX*4), Y1
+	MOVQ       dst+40(FP), AX
+	MOVQ       ldd+48(FP), CX
+	SHLQ       $0x02, CX
+	VMASKMOVPS (AX), Y0, Y0
+	VMASKMOVPS 32(AX), Y1, Y1
+	MOVQ       cols+56(FP), CX
+	MOVQ       CX, DX
+	SHRQ       $0x01, DX
+	NEGQ       DX
+	LEAQ       masks<>+0(SB), BX
+	VMOVUPS    64(BX)(DX*4), Y2
+	LEAQ       -2(CX)(CX*1), CX
+	LEAQ       lastWord<>+0(SB), DX
+	SUBQ       CX, DX
+	MOVQ       n+0(FP), BX
+	MOVQ       p+8(FP), SI
+	MOVQ       ldp+16(FP), DI
+	SHLQ       $0x02, DI
+	MOVQ       v+24(FP), DI
+	MOVQ       ldv+32(FP), R8
+	SHLQ       $0x01, R8
+
+valuesBF161x_loopAVX2:
+	VPMASKMOVD   (DI), Y2, Y4
+	VPBROADCASTW (DI)(CX*1), Y5
+	VPAND        30(DX), Y5, Y5
+	VPOR         Y5, Y4, Y4
+	VEXTRACTI128 $0x01, Y4, X5
+	VPMOVZXWD    X5, Y5
+	VPSLLD       $0x10, Y5, Y5
+	VPMOVZXWD    X4, Y4
+	VPSLLD       $0x10, Y4, Y4
+	VBROADCASTSS (SI), Y3
+	VFMADD231PS  Y4, Y3, Y0
+	VFMADD231PS  Y5, Y3, Y1
+	ADDQ         $+4, SI
+	ADDQ         R8, DI
+	DECQ         BX
+	JNZ          valuesBF161x_loopAVX2
+	MOVQ         cols+56(FP), CX
+	LEAQ         masks<>+0(SB), DX
+	NEGQ         CX
+	VMOVUPS      64(DX)(CX*4), Y2
+	VMOVUPS      96(DX)(CX*4), Y3
+	VMASKMOVPS   Y0, Y2, (AX)
+	VMASKMOVPS   Y1, Y3, 32(AX)
+	VZEROUPPER
+	RET
+
+// func valuesBF161x64AVX2(n int, p *float32, ldp int, v *uint16, next *uint16, ldv int, dst *float32, ldd int)
+// Requires: AVX, AVX2, FMA3, MMX+
+TEXT ·valuesBF161x64AVX2(SB), NOSPLIT, $0-64
+	MOVQ    dst+48(FP), AX
+	MOVQ    ldd+56(FP), CX
+	SHLQ    $0x02, CX
+	VMOVUPS (AX), Y0
+	VMOVUPS 32(AX), Y1
+	VMOVUPS 64(AX), Y2
+	VMOVUPS 96(AX), Y3
+	VMOVUPS 128(AX), Y4
+	VMOVUPS 160(AX), Y5
+	VMOVUPS 192(AX), Y6
+	VMOVUPS 224(AX), Y7
+	MOVQ    n+0(FP), CX
+	MOVQ    p+8(FP), DX
+	MOVQ    ldp+16(FP), BX
+	SHLQ    $0x02, BX
+	MOVQ    v+24(FP), BX
+	MOVQ    ldv+40(FP), SI
+	SHLQ    $0x01, SI
+	MOVQ    next+32(FP), DI
+
+valuesBF161x64_loopAVX2:
+	VBROADCASTSS (DX), Y8
+	VPMOVZXWD    (BX), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VFMADD231PS  Y9, Y8, Y0
+	VPMOVZXWD    16(BX), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VFMADD231PS  Y9, Y8, Y1
+	VPMOVZXWD    32(BX), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VFMADD231PS  Y9, Y8, Y2
+	VPMOVZXWD    48(BX), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VFMADD231PS  Y9, Y8, Y3
+	VPMOVZXWD    64(BX), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VFMADD231PS  Y9, Y8, Y4
+	VPMOVZXWD    80(BX), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VFMADD231PS  Y9, Y8, Y5
+	VPMOVZXWD    96(BX), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VFMADD231PS  Y9, Y8, Y6
+	VPMOVZXWD    112(BX), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VFMADD231PS  Y9, Y8, Y7
+	PREFETCHT0   (DI)
+	PREFETCHT0   64(DI)
+	ADDQ         SI, DI
+	ADDQ         $+4, DX
+	ADDQ         SI, BX
+	DECQ         CX
+	JNZ          valuesBF161x64_loopAVX2
+	VMOVUPS      Y0, (AX)
+	VMOVUPS      Y1, 32(AX)
+	VMOVUPS      Y2, 64(AX)
+	VMOVUPS      Y3, 96(AX)
+	VMOVUPS      Y4, 128(AX)
+	VMOVUPS      Y5, 160(AX)
+	VMOVUPS      Y6, 192(AX)
+	VMOVUPS      Y7, 224(AX)
+	VZEROUPPER
+	RET
+
+// func valuesBF162xAVX2(n int, p *float32, ldp int, v *uint16, ldv int, dst *float32, ldd int, cols int)
+// Requires: AVX, AVX2, FMA3
+TEXT ·valuesBF162xAVX2(SB), NOSPLIT, $0-64
+	MOVQ       cols+56(FP), AX
+	LEAQ       masks<>+0(SB), CX
+	NEGQ       AX
+	VMOVUPS    64(CX)(AX*4), Y0
+	VMOVUPS    96(CX)(AX*4), Y1
+	MOVQ       dst+40(FP), AX
+	MOVQ       ldd+48(FP), CX
+	SHLQ       $0x02, CX
+	VMASKMOVPS (AX), Y0, Y2
+	VMASKMOVPS 32(AX), Y1, Y3
+	VMASKMOVPS (AX)(CX*1), Y0, Y0
+	VMASKMOVPS 32(AX)(CX*1), Y1, Y1
+	MOVQ       cols+56(FP), DX
+	MOVQ       DX, BX
+	SHRQ       $0x01, BX
+	NEGQ       BX
+	LEAQ       masks<>+0(SB), SI
+	VMOVUPS    64(SI)(BX*4), Y4
+	LEAQ       -2(DX)(DX*1), DX
+	LEAQ       lastWord<>+0(SB), BX
+	SUBQ       DX, BX
+	MOVQ       n+0(FP), SI
+	MOVQ       p+8(FP), DI
+	MOVQ       ldp+16(FP), R8
+	SHLQ       $0x02, R8
+	MOVQ       v+24(FP), R9
+	MOVQ       ldv+32(FP), R10
+	SHLQ       $0x01, R10
+
+valuesBF162x_loopAVX2:
+	VPMASKMOVD   (R9), Y4, Y6
+	VPBROADCASTW (R9)(DX*1), Y7
+	VPAND        30(BX), Y7, Y7
+	VPOR         Y7, Y6, Y6
+	VEXTRACTI128 $0x01, Y6, X7
+	VPMOVZXWD    X7, Y7
+	VPSLLD       $0x10, Y7, Y7
+	VPMOVZXWD    X6, Y6
+	VPSLLD       $0x10, Y6, Y6
+	VBROADCASTSS (DI), Y5
+	VFMADD231PS  Y6, Y5, Y2
+	VFMADD231PS  Y7, Y5, Y3
+	VBROADCASTSS (DI)(R8*1), Y5
+	VFMADD231PS  Y6, Y5, Y0
+	VFMADD231PS  Y7, Y5, Y1
+	ADDQ         $+4, DI
+	ADDQ         R10, R9
+	DECQ         SI
+	JNZ          valuesBF162x_loopAVX2
+	MOVQ         cols+56(FP), DX
+	LEAQ         masks<>+0(SB), BX
+	NEGQ         DX
+	VMOVUPS      64(BX)(DX*4), Y4
+	VMOVUPS      96(BX)(DX*4), Y5
+	VMASKMOVPS   Y2, Y4, (AX)
+	VMASKMOVPS   Y3, Y5, 32(AX)
+	VMASKMOVPS   Y0, Y4, (AX)(CX*1)
+	VMASKMOVPS   Y1, Y5, 32(AX)(CX*1)
+	VZEROUPPER
+	RET
+
+// func valuesBF162x16AVX2(n int, p *float32, ldp int, v *uint16, next *uint16, ldv int, dst *float32, ldd int)
+// Requires: AVX, AVX2, FMA3, MMX+
+TEXT ·valuesBF162x16AVX2(SB), NOSPLIT, $0-64
+	MOVQ    dst+48(FP), AX
+	MOVQ    ldd+56(FP), CX
+	SHLQ    $0x02, CX
+	VMOVUPS (AX), Y0
+	VMOVUPS 32(AX), Y1
+	VMOVUPS (AX)(CX*1), Y2
+	VMOVUPS 32(AX)(CX*1), Y3
+	MOVQ    n+0(FP), DX
+	MOVQ    p+8(FP), BX
+	MOVQ    ldp+16(FP), SI
+	SHLQ    $0x02, SI
+	MOVQ    v+24(FP), DI
+	MOVQ    ldv+40(FP), R8
+	SHLQ    $0x01, R8
+	MOVQ    next+32(FP), R9
+
+valuesBF162x16_loopAVX2:
+	VPMOVZXWD    (DI), Y5
+	VPSLLD       $0x10, Y5, Y5
+	VPMOVZXWD    16(DI), Y6
+	VPSLLD       $0x10, Y6, Y6
+	VBROADCASTSS (BX), Y4
+	VFMADD231PS  Y5, Y4, Y0
+	VFMADD231PS  Y6, Y4, Y1
+	VBROADCASTSS (BX)(SI*1), Y4
+	VFMADD231PS  Y5, Y4, Y2
+	VFMADD231PS  Y6, Y4, Y3
+	PREFETCHT0   (R9)
+	ADDQ         R8, R9
+	ADDQ         $+4, BX
+	ADDQ         R8, DI
+	DECQ         DX
+	JNZ          valuesBF162x16_loopAVX2
+	VMOVUPS      Y0, (AX)
+	VMOVUPS      Y1, 32(AX)
+	VMOVUPS      Y2, (AX)(CX*1)
+	VMOVUPS      Y3, 32(AX)(CX*1)
+	VZEROUPPER
+	RET
+
+// func valuesBF163xAVX2(n int, p *float32, ldp int, v *uint16, ldv int, dst *float32, ldd int, cols int)
+// Requires: AVX, AVX2, FMA3
+TEXT ·valuesBF163xAVX2(SB), NOSPLIT, $0-64
+	MOVQ       cols+56(FP), AX
+	LEAQ       masks<>+0(SB), CX
+	NEGQ       AX
+	VMOVUPS    64(CX)(AX*4), Y0
+	VMOVUPS    96(CX)(AX*4), Y1
+	MOVQ       dst+40(FP), AX
+	MOVQ       ldd+48(FP), CX
+	SHLQ       $0x02, CX
+	VMASKMOVPS (AX), Y0, Y2
+	VMASKMOVPS 32(AX), Y1, Y3
+	VMASKMOVPS (AX)(CX*1), Y0, Y4
+	VMASKMOVPS 32(AX)(CX*1), Y1, Y5
+	VMASKMOVPS (AX)(CX*2), Y0, Y0
+	VMASKMOVPS 32(AX)(CX*2), Y1, Y1
+	MOVQ       cols+56(FP), DX
+	MOVQ       DX, BX
+	SHRQ       $0x01, BX
+	NEGQ       BX
+	LEAQ       masks<>+0(SB), SI
+	VMOVUPS    64(SI)(BX*4), Y6
+	LEAQ       -2(DX)(DX*1), DX
+	LEAQ       lastWord<>+0(SB), BX
+	SUBQ       DX, BX
+	MOVQ       n+0(FP), SI
+	MOVQ       p+8(FP), DI
+	MOVQ       ldp+16(FP), R8
+	SHLQ       $0x02, R8
+	MOVQ       v+24(FP), R9
+	MOVQ       ldv+32(FP), R10
+	SHLQ       $0x01, R10
+
+valuesBF163x_loopAVX2:
+	VPMASKMOVD   (R9), Y6, Y8
+	VPBROADCASTW (R9)(DX*1), Y9
+	VPAND        30(BX), Y9, Y9
+	VPOR         Y9, Y8, Y8
+	VEXTRACTI128 $0x01, Y8, X9
+	VPMOVZXWD    X9, Y9
+	VPSLLD       $0x10, Y9, Y9
+	VPMOVZXWD    X8, Y8
+	VPSLLD       $0x10, Y8, Y8
+	VBROADCASTSS (DI), Y7
+	VFMADD231PS  Y8, Y7, Y2
+	VFMADD231PS  Y9, Y7, Y3
+	VBROADCASTSS (DI)(R8*1), Y7
+	VFMADD231PS  Y8, Y7, Y4
+	VFMADD231PS  Y9, Y7, Y5
+	VBROADCASTSS (DI)(R8*2), Y7
+	VFMADD231PS  Y8, Y7, Y0
+	VFMADD231PS  Y9, Y7, Y1
+	ADDQ         $+4, DI
+	ADDQ         R10, R9
+	DECQ         SI
+	JNZ          valuesBF163x_loopAVX2
+	MOVQ         cols+56(FP), DX
+	LEAQ         masks<>+0(SB), BX
+	NEGQ         DX
+	VMOVUPS      64(BX)(DX*4), Y6
+	VMOVUPS      96(BX)(DX*4), Y7
+	VMASKMOVPS   Y2, Y6, (AX)
+	VMASKMOVPS   Y3, Y7, 32(AX)
+	VMASKMOVPS   Y4, Y6, (AX)(CX*1)
+	VMASKMOVPS   Y5, Y7, 32(AX)(CX*1)
+	VMASKMOVPS   Y0, Y6, (AX)(CX*2)
+	VMASKMOVPS   Y1, Y7, 32(AX)(CX*2)
+	VZEROUPPER
+	RET
+
+// func valuesBF163x16AVX2(n int, p *float32, ldp int, v *uint16, next *uint16, ldv int, dst *float32, ldd int)
+// Requires: AVX, AVX2, FMA3, MMX+
+TEXT ·valuesBF163x16AVX2(SB), NOSPLIT, $0-64
+	MOVQ    dst+48(FP), AX
+	MOVQ    ldd+56(FP), CX
+	SHLQ    $0x02, CX
+	VMOVUPS (AX), Y0
+	VMOVUPS 32(AX), Y1
+	VMOVUPS (AX)(CX*1), Y2
+	VMOVUPS 32(AX)(CX*1), Y3
+	VMOVUPS (AX)(CX*2), Y4
+	VMOVUPS 32(AX)(CX*2), Y5
+	MOVQ    n+0(FP), DX
+	MOVQ    p+8(FP), BX
+	MOVQ    ldp+16(FP), SI
+	SHLQ    $0x02, SI
+	MOVQ    v+24(FP), DI
+	MOVQ    ldv+40(FP), R8
+	SHLQ    $0x01, R8
+	MOVQ    next+32(FP), R9
+
+valuesBF163x16_loopAVX2:
+	VPMOVZXWD    (DI), Y7
+	VPSLLD       $0x10, Y7, Y7
+	VPMOVZXWD    16(DI), Y8
+	VPSLLD       $0x10, Y8, Y8
+	VBROADCASTSS (BX), Y6
+	VFMADD231PS  Y7, Y6, Y0
+	VFMADD231PS  Y8, Y6, Y1
+	VBROADCASTSS (BX)(SI*1), Y6
+	VFMADD231PS  Y7, Y6, Y2
+	VFMADD231PS  Y8, Y6, Y3
+	VBROADCASTSS (BX)(SI*2), Y6
+	VFMADD231PS  Y7, Y6, Y4
+	VFMADD231PS  Y8, Y6, Y5
+	PREFETCHT0   (R9)
+	ADDQ         R8, R9
+	ADDQ         $+4, BX
+	ADDQ         R8, DI
+	DECQ         DX
+	JNZ          valuesBF163x16_loopAVX2
+	VMOVUPS      Y0, (AX)
+	VMOVUPS      Y1, 32(AX)
+	VMOVUPS      Y2, (AX)(CX*1)
+	VMOVUPS      Y3, 32(AX)(CX*1)
+	VMOVUPS      Y4, (AX)(CX*2)
+	VMOVUPS      Y5, 32(AX)(CX*2)
+	VZEROUPPER
+	RET
+
+// func valuesBF164xAVX2(n int, p *float32, ldp int, v *uint16, ldv int, dst *float32, ldd int, cols int)
+// Requires: AVX, AVX2, FMA3
+TEXT ·valuesBF164xAVX2(SB), NOSPLIT, $0-64
+	MOVQ       cols+56(FP), AX
+	LEAQ       masks<>+0(SB), CX
+	NEGQ       AX
+	VMOVUPS    64(CX)(AX*4), Y0
+	VMOVUPS    96(CX)(AX*4), Y1
+	MOVQ       dst+40(FP), AX
+	MOVQ       ldd+48(FP), CX
+	SHLQ       $0x02, CX
+	LEAQ       (AX)(CX*2), DX
+	ADDQ       CX, DX
+	VMASKMOVPS (AX), Y0, Y2
+	VMASKMOVPS 32(AX), Y1, Y3
+	VMASKMOVPS (AX)(CX*1), Y0, Y4
+	VMASKMOVPS 32(AX)(CX*1), Y1, Y5
+	VMASKMOVPS (AX)(CX*2), Y0, Y6
+	VMASKMOVPS 32(AX)(CX*2), Y1, Y7
+	VMASKMOVPS (DX), Y0, Y0
+	VMASKMOVPS 32(DX), Y1, Y1
+	MOVQ       cols+56(FP), BX
+	MOVQ       BX, SI
+	SHRQ       $0x01, SI
+	NEGQ       SI
+	LEAQ       masks<>+0(SB), DI
+	VMOVUPS    64(DI)(SI*4), Y8
+	LEAQ       -2(BX)(BX*1), BX
+	LEAQ       lastWord<>+0(SB), SI
+	SUBQ       BX, SI
+	MOVQ       n+0(FP), DI
+	MOVQ       p+8(FP), R8
+	MOVQ       ldp+16(FP), R9
+	SHLQ       $0x02, R9
+	LEAQ       (R8)(R9*2), R10
+	ADDQ       R9, R10
+	MOVQ       v+24(FP), R11
+	MOVQ       ldv+32(FP), R12
+	SHLQ       $0x01, R12
+
+valuesBF164x_loopAVX2:
+	VPMASKMOVD   (R11), Y8, Y10
+	VPBROADCASTW (R11)(BX*1), Y11
+	VPAND        30(SI), Y11, Y11
+	VPOR         Y11, Y10, Y10
+	VEXTRACTI128 $0x01, Y10, X11
+	VPMOVZXWD    X11, Y11
+	VPSLLD       $0x10, Y11, Y11
+	VPMOVZXWD    X10, Y10
+	VPSLLD       $0x10, Y10, Y10
+	VBROADCASTSS (R8), Y9
+	VFMADD231PS  Y10, Y9, Y2
+	VFMADD231PS  Y11, Y9, Y3
+	VBROADCASTSS (R8)(R9*1), Y9
+	VFMADD231PS  Y10, Y9, Y4
+	VFMADD231PS  Y11, Y9, Y5
+	VBROADCASTSS (R8)(R9*2), Y9
+	VFMADD231PS  Y10, Y9, Y6
+	VFMADD231PS  Y11, Y9, Y7
+	VBROADCASTSS (R10), Y9
+	VFMADD231PS  Y10, Y9, Y0
+	VFMADD231PS  Y11, Y9, Y1
+	ADDQ         $+4, R8
+	ADDQ         $+4, R10
+	ADDQ         R12, R11
+	DECQ         DI
+	JNZ          valuesBF164x_loopAVX2
+	MOVQ         cols+56(FP), BX
+	LEAQ         masks<>+0(SB), SI
+	NEGQ         BX
+	VMOVUPS      64(SI)(BX*4), Y8
+	VMOVUPS      96(SI)(BX*4), Y9
+	VMASKMOVPS   Y2, Y8, (AX)
+	VMASKMOVPS   Y3, Y9, 32(AX)
+	VMASKMOVPS   Y4, Y8, (AX)(CX*1)
+	VMASKMOVPS   Y5, Y9, 32(AX)(CX*1)
+	VMASKMOVPS   Y6, Y8, (AX)(CX*2)
+	VMASKMOVPS   Y7, Y9, 32(AX)(CX*2)
+	VMASKMOVPS   Y0, Y8, (DX)
+	VMASKMOVPS   Y1, Y9, 32(DX)
+	VZEROUPPER
+	RET
+
+// func valuesBF164x16AVX2(n int, p *float32, ldp int, v *uint16, next *uint16, ldv int, dst *float32, ldd int)
+// Requires: AVX, AVX2, FMA3, MMX+
+TEXT ·valuesBF164x16AVX2(SB), NOSPLIT, $0-64
+	MOVQ    dst+48(FP), AX
+	MOVQ    ldd+56(FP), CX
+	SHLQ    $0x02, CX
+	LEAQ    (AX)(CX*2), DX
+	ADDQ    CX, DX
+	VMOVUPS (AX), Y0
+	VMOVUPS 32(AX), Y1
+	VMOVUPS (AX)(CX*1), Y2
+	VMOVUPS 32(AX)(CX*1), Y3
+	VMOVUPS (AX)(CX*2), Y4
+	VMOVUPS 32(AX)(CX*2), Y5
+	VMOVUPS (DX), Y6
+	VMOVUPS 32(DX), Y7
+	MOVQ    n+0(FP), BX
+	MOVQ    p+8(FP), SI
+	MOVQ    ldp+16(FP), DI
+	SHLQ    $0x02, DI
+	LEAQ    (SI)(DI*2), R8
+	ADDQ    DI, R8
+	MOVQ    v+24(FP), R9
+	MOVQ    ldv+40(FP), R10
+	SHLQ    $0x01, R10
+	MOVQ    next+32(FP), R11
+
+valuesBF164x16_loopAVX2:
+	VPMOVZXWD    (R9), Y9
+	VPSLLD       $0x10, Y9, Y9
+	VPMOVZXWD    16(R9), Y10
+	VPSLLD       $0x10, Y10, Y10
+	VBROADCASTSS (SI), Y8
+	VFMADD231PS  Y9, Y8, Y0
+	VFMADD231PS  Y10, Y8, Y1
+	VBROADCASTSS (SI)(DI*1), Y8
+	VFMADD231PS  Y9, Y8, Y2
+	VFMADD231PS  Y10, Y8, Y3
+	VBROADCASTSS (SI)(DI*2), Y8
+	VFMADD231PS  Y9, Y8, Y4
+	VFMADD231PS  Y10, Y8, Y5
+	VBROADCASTSS (R8), Y8
+	VFMADD231PS  Y9, Y8, Y6
+	VFMADD231PS  Y10, Y8, Y7
+	PREFETCHT0   (R11)
+	ADDQ         R10, R11
+	ADDQ         $+4, SI
+	ADDQ         $+4, R8
+	ADDQ         R10, R9
+	DECQ         BX
+	JNZ          valuesBF164x16_loopAVX2
+	VMOVUPS      Y0, (AX)
+	VMOVUPS      Y1, 32(AX)
+	VMOVUPS      Y2, (AX)(CX*1)
+	VMOVUPS      Y3, 32(AX)(CX*1)
+	VMOVUPS      Y4, (AX)(CX*2)
+	VMOVUPS      Y5, 32(AX)(CX*2)
+	VMOVUPS      Y6, (DX)
+	VMOVUPS      Y7, 32(DX)
+	VZEROUPPER
+	RET
+
+// func valuesBF165xAVX2(n int, p *float32, ldp int, v *uint16, ldv int, dst *float32, ldd int, cols int)
+// Requires: AVX, AVX2, FMA3
+TEXT ·valuesBF165xAVX2(SB), NOSPLIT, $0-64
+	MOVQ       cols+56(FP), AX
+	LEAQ       masks<>+0(SB), CX
+	NEGQ       AX
+	VMOVUPS    64(CX)(AX*4), Y0
+	VMOVUPS    96(CX)(AX*4), Y1
+	MOVQ       dst+40(FP), AX
+	MOVQ       ldd+48(FP), CX
+	SHLQ       $0x02, CX
+	LEAQ       (AX)(CX*2), DX
+	ADDQ       CX, DX
+	VMASKMOVPS (AX), Y0, Y2
+	VMASKMOVPS 32(AX), Y1, Y3
+	VMASKMOVPS (AX)(CX*1), Y0, Y4
+	VMASKMOVPS 32(AX)(CX*1), Y1, Y5
+	VMASKMOVPS (AX)(CX*2), Y0, Y6
+	VMASKMOVPS 32(AX)(CX*2), Y1, Y7
+	VMASKMOVPS (DX), Y0, Y8
+	VMASKMOVPS 32(DX), Y1, Y9
+	VMASKMOVPS (DX)(CX*1), Y0, Y0
+	VMASKMOVPS 32(DX)(CX*1), Y1, Y1
+	MOVQ       cols+56(FP), BX
+	MOVQ       BX, SI
+	SHRQ       $0x01, SI
+	NEGQ       SI
+	LEAQ       masks<>+0(SB), DI
+	VMOVUPS    64(DI)(SI*4), Y10
+	LEAQ       -2(BX)(BX*1), BX
+	LEAQ       lastWord<>+0(SB), SI
+	SUBQ       BX, SI
+	MOVQ       n+0(FP), DI
+	MOVQ       p+8(FP), R8
+	MOVQ       ldp+16(FP), R9
+	SHLQ       $0x02, R9
+	LEAQ       (R8)(R9*2), R10
+	ADDQ       R9, R10
+	MOVQ       v+24(FP), R11
+	MOVQ       ldv+32(FP), R12
+	SHLQ       $0x01, R12
+
+valuesBF165x_loopAVX2:
+	VPMASKMOVD   (R11), Y10, Y12
+	VPBROADCASTW (R11)(BX*1), Y13
+	VPAND        30(SI), Y13, Y13
+	VPOR         Y13, Y12, Y12
+	VEXTRACTI128 $0x01, Y12, X13
+	VPMOVZXWD    X13, Y13
+	VPSLLD       $0x10, Y13, Y13
+	VPMOVZXWD    X12, Y12
+	VPSLLD       $0x10, Y12, Y12
+	VBROADCASTSS (R8), Y11
+	VFMADD231PS  Y12, Y11, Y2
+	VFMADD231PS  Y13, Y11, Y3
+	VBROADCASTSS (R8)(R9*1), Y11
+	VFMADD231PS  Y12, Y11, Y4
+	VFMADD231PS  Y13, Y11, Y5
+	VBROADCASTSS (R8)(R9*2), Y11
+	VFMADD231PS  Y12, Y11, Y6
+	VFMADD231PS  Y13, Y11, Y7
+	VBROADCASTSS (R10), Y11
+	VFMADD231PS  Y12, Y11, Y8
+	VFMADD231PS  Y13, Y11, Y9
+	VBROADCASTSS (R10)(R9*1), Y11
+	VFMADD231PS  Y12, Y11, Y0
+	VFMADD231PS  Y13, Y11, Y1
+	ADDQ         $+4, R8
+	ADDQ         $+4, R10
+	ADDQ         R12, R11
+	DECQ         DI
+	JNZ          valuesBF165x_loopAVX2
+	MOVQ         cols+56(FP), BX
+	LEAQ         masks<>+0(SB), SI
+	NEGQ         BX
+	VMOVUPS      64(SI)(BX*4), Y10
+	VMOVUPS      96(SI)(BX*4), Y11
+	VMASKMOVPS   Y2, Y10, (AX)
+	VMASKMOVPS   Y3, Y11, 32(AX)
+	VMASKMOVPS   Y4, Y10, (AX)(CX*1)
+	VMASKMOVPS   Y5, Y11, 32(AX)(CX*1)
+	VMASKMOVPS   Y6, Y10, (AX)(CX*2)
+	VMASKMOVPS   Y7, Y11, 32(AX)(CX*2)
+	VMASKMOVPS   Y8, Y10, (DX)
+	VMASKMOVPS   Y9, Y11, 32(DX)
+	VMASKMOVPS   Y0, Y10, (DX)(CX*1)
+	VMASKMOVPS   Y1, Y11, 32(DX)(CX*1)
+	VZEROUPPER
+	RET
+
+// func valuesBF165x16AVX2(n int, p *float32, ldp int, v *uint16, next *uint16, ldv int, dst *float32, ldd int)
+// Requires: AVX, AVX2, FMA3, MMX+
+TEXT ·valuesBF165x16AVX2(SB), NOSPLIT, $0-64
+	MOVQ    dst+48(FP), AX
+	MOVQ    ldd+56(FP), CX
+	SHLQ    $0x02, CX
+	LEAQ    (AX)(CX*2), DX
+	ADDQ    CX, DX
+	VMOVUPS (AX), Y0
+	VMOVUPS 32(AX), Y1
+	VMOVUPS (AX)(CX*1), Y2
+	VMOVUPS 32(AX)(CX*1), Y3
+	VMOVUPS (AX)(CX*2), Y4
+	VMOVUPS 32(AX)(CX*2), Y5
+	VMOVUPS (DX), Y6
+	VMOVUPS 32(DX), Y7
+	VMOVUPS (DX)(CX*1), Y8
+	VMOVUPS 32(DX)(CX*1), Y9
+	MOVQ    n+0(FP), BX
+	MOVQ    p+8(FP), SI
+	MOVQ    ldp+16(FP), DI
+	SHLQ    $0x02, DI
+	LEAQ    (SI)(DI*2), R8
+	ADDQ    DI, R8
+	MOVQ    v+24(FP), R9
+	MOVQ    ldv+40(FP), R10
+	SHLQ    $0x01, R10
+	MOVQ    next+32(FP), R11
+
+valuesBF165x16_loopAVX2:
+	VPMOVZXWD    (R9), Y11
+	VPSLLD       $0x10, Y11, Y11
+	VPMOVZXWD    16(R9), Y12
+	VPSLLD       $0x10, Y12, Y12
+	VBROADCASTSS (SI), Y10
+	VFMADD231PS  Y11, Y10, Y0
+	VFMADD231PS  Y12, Y10, Y1
+	VBROADCASTSS (SI)(DI*1), Y10
+	VFMADD231PS  Y11, Y10, Y2
+	VFMADD231PS  Y12, Y10, Y3
+	VBROADCASTSS (SI)(DI*2), Y10
+	VFMADD231PS  Y11, Y10, Y4
+	VFMADD231PS  Y12, Y10, Y5
+	VBROADCASTSS (R8), Y10
+	VFMADD231PS  Y11, Y10, Y6
+	VFMADD231PS  Y12, Y10, Y7
+	VBROADCASTSS (R8)(DI*1), Y10
+	VFMADD231PS  Y11, Y10, Y8
+	VFMADD231PS  Y12, Y10, Y9
+	PREFETCHT0   (R11)
+	ADDQ         R10, R11
+	ADDQ         $+4, SI
+	ADDQ         $+4, R8
+	ADDQ         R10, R9
+	DECQ         BX
+	JNZ          valuesBF165x16_loopAVX2
+	VMOVUPS      Y0, (AX)
+	VMOVUPS      Y1, 32(AX)
+	VMOVUPS      Y2, (AX)(CX*1)
+	VMOVUPS      Y3, 32(AX)(CX*1)
+	VMOVUPS      Y4, (AX)(CX*2)
+	VMOVUPS      Y5, 32(AX)(CX*2)
+	VMOVUPS      Y6, (DX)
+	VMOVUPS      Y7, 32(DX)
+	VMOVUPS      Y8, (DX)(CX*1)
+	VMOVUPS      Y9, 32(DX)(CX*1)
+	VZEROUPPER
+	RET
+
+// func valuesBF166xAVX2(n int, p *float32, ldp int, v *uint16, ldv int, dst *float32, ldd int, cols int)
+// Requires: AVX, AVX2, FMA3
+TEXT ·valuesBF166xAVX2(SB), NOSPLIT, $0-64
+	MOVQ       cols+56(FP), AX
+	LEAQ       masks<>+0(SB), CX
+	NEGQ       AX
+	VMOVUPS    64(CX)(AX*4), Y0
+	VMOVUPS    96(CX)(AX*4), Y1
+	MOVQ       dst+40(FP), AX
+	MOVQ       ldd+48(FP), CX
+	SHLQ       $0x02, CX
+	LEAQ       (AX)(CX*2), DX
+	ADDQ       CX, DX
+	VMASKMOVPS (AX), Y0, Y2
+	VMASKMOVPS 32(AX), Y1, Y3
+	VMASKMOVPS (AX)(CX*1), Y0, Y4
+	VMASKMOVPS 32(AX)(CX*1), Y1, Y5
+	VMASKMOVPS (AX)(CX*2), Y0, Y6
+	VMASKMOVPS 32(AX)(CX*2), Y1, Y7
+	VMASKMOVPS (DX), Y0, Y8
+	VMASKMOVPS 32(DX), Y1, Y9
+	VMASKMOVPS (DX)(CX*1), Y0, Y10
+	VMASKMOVPS 32(DX)(CX*1), Y1, Y11
+	VMASKMOVPS (DX)(CX*2), Y0, Y0
+	VMASKMOVPS 32(DX)(CX*2), Y1, Y1
+	MOVQ       cols+56(FP), BX
+	MOVQ       BX, SI
+	SHRQ       $0x01, SI
+	NEGQ       SI
+	LEAQ       masks<>+0(SB), DI
+	VMOVUPS    64(DI)(SI*4), Y12
+	LEAQ       -2(BX)(BX*1), BX
+	LEAQ       lastWord<>+0(SB), SI
+	SUBQ       BX, SI
+	MOVQ       n+0(FP), DI
+	MOVQ       p+8(FP), R8
+	MOVQ       ldp+16(FP), R9
+	SHLQ       $0x02, R9
+	LEAQ       (R8)(R9*2), R10
+	ADDQ       R9, R10
+	MOVQ       v+24(FP), R11
+	MOVQ       ldv+32(FP), R12
+	SHLQ       $0x01, R12
+
+valuesBF166x_loopAVX2:
+	VPMASKMOVD   (R11), Y12, Y14
+	VPBROADCASTW (R11)(BX*1), Y15
+	VPAND        30(SI), Y15, Y15
+	VPOR         Y15, Y14, Y14
+	VEXTRACTI128 $0x01, Y14, X15
+	VPMOVZXWD    X15, Y15
+	VPSLLD       $0x10, Y15, Y15
+	VPMOVZXWD    X14, Y14
+	VPSLLD       $0x10, Y14, Y14
+	VBROADCASTSS (R8), Y13
+	VFMADD231PS  Y14, Y13, Y2
+	VFMADD231PS  Y15, Y13, Y3
+	VBROADCASTSS (R8)(R9*1), Y13
+	VFMADD231PS  Y14, Y13, Y4
+	VFMADD231PS  Y15, Y13, Y5
+	VBROADCASTSS (R8)(R9*2), Y13
+	VFMADD231PS  Y14, Y13, Y6
+	VFMADD231PS  Y15, Y13, Y7
+	VBROADCASTSS (R10), Y13
+	VFMADD231PS  Y14, Y13, Y8
+	VFMADD231PS  Y15, Y13, Y9
+	VBROADCASTSS (R10)(R9*1), Y13
+	VFMADD231PS  Y14, Y13, Y10
+	VFMADD231PS  Y15, Y13, Y11
+	VBROADCASTSS (R10)(R9*2), Y13
+	VFMADD231PS  Y14, Y13, Y0
+	VFMADD231PS  Y15, Y13, Y1
+	ADDQ         $+4, R8
+	ADDQ         $+4, R10
+	ADDQ         R12, R11
+	DECQ         DI
+	JNZ          valuesBF166x_loopAVX2
+	MOVQ         cols+56(FP), BX
+	LEAQ         masks<>+0(SB), SI
+	NEGQ         BX
+	VMOVUPS      64(SI)(BX*4), Y12
+	VMOVUPS      96(SI)(BX*4), Y13
+	VMASKMOVPS   Y2, Y12, (AX)
+	VMASKMOVPS   Y3, Y13, 32(AX)
+	VMASKMOVPS   Y4, Y12, (AX)(CX*1)
+	VMASKMOVPS   Y5, Y13, 32(AX)(CX*1)
+	VMASKMOVPS   Y6, Y12, (AX)(CX*2)
+	VMASKMOVPS   Y7, Y13, 32(AX)(CX*2)
+	VMASKMOVPS   Y8, Y12, (DX)
+	VMASKMOVPS   Y9, Y13, 32(DX)
+	VMASKMOVPS   Y10, Y12, (DX)(CX*1)
+	VMASKMOVPS   Y11, Y13, 32(DX)(CX*1)
+	VMASKMOVPS   Y0, Y12, (DX)(CX*2)
+	VMASKMOVPS   Y1, Y13, 32(DX)(CX*2)
+	VZEROUPPER
+	RET
+
+// func valuesBF166x16AVX2(n int, p *float32, ldp int, v *uint16, next *uint16, ldv int, dst *float32, ldd int)
+// Requires: AVX, AVX2, FMA3, MMX+
+TEXT ·valuesBF166x16AVX2(SB), NOSPLIT, $0-64
+	MOVQ    dst+48(FP), AX
+	MOVQ    ldd+56(FP), CX
+	SHLQ    $0x02, CX
+	LEAQ    (AX)(CX*2), DX
+	ADDQ    CX, DX
+	VMOVUPS (AX), Y0
+	VMOVUPS 32(AX), Y1
+	VMOVUPS (AX)(CX*1), Y2
+	VMOVUPS 32(AX)(CX*1), Y3
+	VMOVUPS (AX)(CX*2), Y4
+	VMOVUPS 32(AX)(CX*2), Y5
+	VMOVUPS (DX), Y6
+	VMOVUPS 32(DX), Y7
+	VMOVUPS (DX)(CX*1), Y8
+	VMOVUPS 32(DX)(CX*1), Y9
+	VMOVUPS (DX)(CX*2), Y10
+	VMOVUPS 32(DX)(CX*2), Y11
+	MOVQ    n+0(FP), BX
+	MOVQ    p+8(FP), SI
+	MOVQ    ldp+16(FP), DI
+	SHLQ    $0x02, DI
+	LEAQ    (SI)(DI*2), R8
+	ADDQ    DI, R8
+	MOVQ    v+24(FP), R9
+	MOVQ    ldv+40(FP), R10
+	SHLQ    $0x01, R10
+	MOVQ    next+32(FP), R11
+
+valuesBF166x16_loopAVX2:
+	VPMOVZXWD    (R9), Y13
+	VPSLLD       $0x10, Y13, Y13
+	VPMOVZXWD    16(R9), Y14
+	VPSLLD       $0x10, Y14, Y14
+	VBROADCASTSS (SI), Y12
+	VFMADD231PS  Y13, Y12, Y0
+	VFMADD231PS  Y14, Y12, Y1
+	VBROADCASTSS (SI)(DI*1), Y12
+	VFMADD231PS  Y13, Y12, Y2
+	VFMADD231PS  Y14, Y12, Y3
+	VBROADCASTSS (SI)(DI*2), Y12
+	VFMADD231PS  Y13, Y12, Y4
+	VFMADD231PS  Y14, Y12, Y5
+	VBROADCASTSS (R8), Y12
+	VFMADD231PS  Y13, Y12, Y6
+	VFMADD231PS  Y14, Y12, Y7
+	VBROADCASTSS (R8)(DI*1), Y12
+	VFMADD231PS  Y13, Y12, Y8
+	VFMADD231PS  Y14, Y12, Y9
+	VBROADCASTSS (R8)(DI*2), Y12
+	VFMADD231PS  Y13, Y12, Y10
+	VFMADD231PS  Y14, Y12, Y11
+	PREFETCHT0   (R11)
+	ADDQ         R10, R11
+	ADDQ         $+4, SI
+	ADDQ         $+4, R8
+	ADDQ         R10, R9
+	DECQ         BX
+	JNZ          valuesBF166x16_loopAVX2
+	VMOVUPS      Y0, (AX)
+	VMOVUPS      Y1, 32(AX)
+	VMOVUPS      Y2, (AX)(CX*1)
+	VMOVUPS      Y3, 32(AX)(CX*1)
+	VMOVUPS      Y4, (AX)(CX*2)
+	VMOVUPS      Y5, 32(AX)(CX*2)
+	VMOVUPS      Y6, (DX)
+	VMOVUPS      Y7, 32(DX)
+	VMOVUPS      Y8, (DX)(CX*1)
+	VMOVUPS      Y9, 32(DX)(CX*1)
+	VMOVUPS      Y10, (DX)(CX*2)
+	VMOVUPS      Y11, 32(DX)(CX*2)
+	VZEROUPPER
+	RET
+
 // func softmaxAVX2(n int, s *float32) float32
 // Requires: AVX, AVX2, FMA3, SSE
 TEXT ·softmaxAVX2(SB), NOSPLIT, $0-20
@@ -10836,9 +13264,9 @@ softmaxExp_loopAVX2:
 	VMULPS       Y10, Y10, Y9
 	VFMADD213PS  Y10, Y9, Y11
 	VADDPS       constants<>+128(SB), Y11, Y11
-	VFMADD231PS  constants<>+64(SB), Y5, Y11
 	VPSLLD       $0x17, Y8, Y8
 	VPADDD       Y8, Y11, Y11
+	VFMADD231PS  constants<>+64(SB), Y5, Y11
 	VANDPS       Y7, Y11, Y5
 	VSUBPS       Y0, Y6, Y6
 	VCMPPS       $0x05, Y3, Y6, Y7
@@ -10859,9 +13287,9 @@ softmaxExp_loopAVX2:
 	VMULPS       Y10, Y10, Y9
 	VFMADD213PS  Y10, Y9, Y11
 	VADDPS       constants<>+128(SB), Y11, Y11
-	VFMADD231PS  constants<>+64(SB), Y6, Y11
 	VPSLLD       $0x17, Y8, Y8
 	VPADDD       Y8, Y11, Y11
+	VFMADD231PS  constants<>+64(SB), Y6, Y11
 	VANDPS       Y7, Y11, Y6
 	VMOVUPS      Y5, (CX)
 	VMOVUPS      Y6, 32(CX)
@@ -10899,9 +13327,9 @@ softmaxExp_restAVX2:
 	VMULPS       Y12, Y12, Y11
 	VFMADD213PS  Y12, Y11, Y13
 	VADDPS       constants<>+128(SB), Y13, Y13
-	VFMADD231PS  constants<>+64(SB), Y7, Y13
 	VPSLLD       $0x17, Y10, Y10
 	VPADDD       Y10, Y13, Y13
+	VFMADD231PS  constants<>+64(SB), Y7, Y13
 	VANDPS       Y9, Y13, Y7
 	VSUBPS       Y0, Y8, Y8
 	VCMPPS       $0x05, Y3, Y8, Y0
@@ -10922,9 +13350,9 @@ softmaxExp_restAVX2:
 	VMULPS       Y9, Y9, Y4
 	VFMADD213PS  Y9, Y4, Y10
 	VADDPS       constants<>+128(SB), Y10, Y10
-	VFMADD231PS  constants<>+64(SB), Y8, Y10
 	VPSLLD       $0x17, Y3, Y3
 	VPADDD       Y3, Y10, Y10
+	VFMADD231PS  constants<>+64(SB), Y8, Y10
 	VANDPS       Y0, Y10, Y8
 	VANDPS       Y5, Y7, Y7
 	VANDPS       Y6, Y8, Y8
@@ -11130,9 +13558,9 @@ gelu_loopAVX2:
 	VMULPS       Y9, Y9, Y8
 	VFMADD213PS  Y9, Y8, Y10
 	VADDPS       constants<>+128(SB), Y10, Y10
-	VFMADD231PS  constants<>+64(SB), Y6, Y10
 	VPSLLD       $0x17, Y7, Y7
 	VPADDD       Y7, Y10, Y10
+	VFMADD231PS  constants<>+64(SB), Y6, Y10
 	VANDPS       Y5, Y10, Y6
 	VADDPS       constants<>+128(SB), Y6, Y6
 	VDIVPS       Y6, Y3, Y3
@@ -11159,9 +13587,9 @@ gelu_loopAVX2:
 	VMULPS       Y9, Y9, Y8
 	VFMADD213PS  Y9, Y8, Y10
 	VADDPS       constants<>+128(SB), Y10, Y10
-	VFMADD231PS  constants<>+64(SB), Y6, Y10
 	VPSLLD       $0x17, Y7, Y7
 	VPADDD       Y7, Y10, Y10
+	VFMADD231PS  constants<>+64(SB), Y6, Y10
 	VANDPS       Y5, Y10, Y6
 	VADDPS       constants<>+128(SB), Y6, Y6
 	VDIVPS       Y6, Y4, Y4
@@ -11203,9 +13631,9 @@ gelu_restAVX2:
 	VMULPS       Y11, Y11, Y10
 	VFMADD213PS  Y11, Y10, Y12
 	VADDPS       constants<>+128(SB), Y12, Y12
-	VFMADD231PS  constants<>+64(SB), Y8, Y12
 	VPSLLD       $0x17, Y9, Y9
 	VPADDD       Y9, Y12, Y12
+	VFMADD231PS  constants<>+64(SB), Y8, Y12
 	VANDPS       Y7, Y12, Y8
 	VADDPS       constants<>+128(SB), Y8, Y8
 	VDIVPS       Y8, Y5, Y5
@@ -11232,9 +13660,9 @@ gelu_restAVX2:
 	VMULPS       Y8, Y8, Y1
 	VFMADD213PS  Y8, Y1, Y9
 	VADDPS       constants<>+128(SB), Y9, Y9
-	VFMADD231PS  constants<>+64(SB), Y7, Y9
 	VPSLLD       $0x17, Y0, Y0
 	VPADDD       Y0, Y9, Y9
+	VFMADD231PS  constants<>+64(SB), Y7, Y9
 	VANDPS       Y2, Y9, Y7
 	VADDPS       constants<>+128(SB), Y7, Y7
 	VDIVPS       Y7, Y6, Y6
@@ -11295,9 +13723,9 @@ geluErf_loopAVX2:
 	VMULPS       Y12, Y12, Y11
 	VFMADD213PS  Y12, Y11, Y13
 	VADDPS       constants<>+128(SB), Y13, Y13
-	VFMADD231PS  constants<>+64(SB), Y7, Y13
 	VPSLLD       $0x17, Y10, Y10
 	VPADDD       Y10, Y13, Y13
+	VFMADD231PS  constants<>+64(SB), Y7, Y13
 	VANDPS       Y9, Y13, Y7
 	VMULPS       Y7, Y8, Y8
 	VMAXPS       constants<>+64(SB), Y4, Y4
@@ -11337,9 +13765,9 @@ geluErf_loopAVX2:
 	VMULPS       Y12, Y12, Y11
 	VFMADD213PS  Y12, Y11, Y13
 	VADDPS       constants<>+128(SB), Y13, Y13
-	VFMADD231PS  constants<>+64(SB), Y7, Y13
 	VPSLLD       $0x17, Y10, Y10
 	VPADDD       Y10, Y13, Y13
+	VFMADD231PS  constants<>+64(SB), Y7, Y13
 	VANDPS       Y9, Y13, Y7
 	VMULPS       Y7, Y8, Y8
 	VMAXPS       constants<>+64(SB), Y5, Y5
@@ -11394,9 +13822,9 @@ geluErf_restAVX2:
 	VMULPS       Y14, Y14, Y13
 	VFMADD213PS  Y14, Y13, Y15
 	VADDPS       constants<>+128(SB), Y15, Y15
-	VFMADD231PS  constants<>+64(SB), Y9, Y15
 	VPSLLD       $0x17, Y12, Y12
 	VPADDD       Y12, Y15, Y15
+	VFMADD231PS  constants<>+64(SB), Y9, Y15
 	VANDPS       Y11, Y15, Y9
 	VMULPS       Y9, Y10, Y10
 	VMAXPS       constants<>+64(SB), Y6, Y6
@@ -11436,9 +13864,9 @@ geluErf_restAVX2:
 	VMULPS       Y10, Y10, Y1
 	VFMADD213PS  Y10, Y1, Y11
 	VADDPS       constants<>+128(SB), Y11, Y11
-	VFMADD231PS  constants<>+64(SB), Y2, Y11
 	VPSLLD       $0x17, Y0, Y0
 	VPADDD       Y0, Y11, Y11
+	VFMADD231PS  constants<>+64(SB), Y2, Y11
 	VANDPS       Y9, Y11, Y2
 	VMULPS       Y2, Y3, Y3
 	VMAXPS       constants<>+64(SB), Y7, Y7

@@ -117,13 +117,17 @@ func prefillWork(m *model.Model, tokens int) work {
 }
 
 // decodeWork counts the weights' bytes once a step, and each sequence's keys and values.
-func decodeWork(m *model.Model, depth, steps, batch int) work {
-	cfg, n := m.Config(), float64(steps*batch)
-	positions := float64(depth) + float64(steps+1)/2
+func decodeWork(m *model.Model, opt Options, batch int) work {
+	cfg, steps := m.Config(), opt.Generate
+	n, positions := float64(steps*batch), float64(opt.Depth)+float64(steps+1)/2
+	numberBytes := 4
+	if opt.KVDType == model.BF16 {
+		numberBytes = 2
+	}
 	return work{
 		matrix:    2 * n * (layerWeights(cfg) + headWeights(cfg)),
 		attention: attention(cfg, n, positions),
-		bytes:     float64(steps)*float64(m.WeightBytes()) + n*positions*float64(2*4*cfg.Layers*cfg.Width),
+		bytes:     float64(steps)*float64(m.WeightBytes()) + n*positions*float64(2*numberBytes*cfg.Layers*cfg.Width),
 		pairs:     m.DType() == model.BF16,
 	}
 }

@@ -18,6 +18,7 @@ type Options struct {
 	Threads  []int
 	Batches  []int // sequences that decode at one time
 	Repeat   int
+	KVDType  model.DType // of keys and values; Auto is F32
 
 	effort effort // zero: full
 }
@@ -29,6 +30,7 @@ const blockSize = 16
 type Report struct {
 	Model        string   `json:"model"`
 	DType        string   `json:"dtype"`
+	KVDType      string   `json:"kv_dtype"`
 	Formats      []string `json:"formats"`
 	Instructions string   `json:"instructions"`
 	WeightBytes  int      `json:"weight_bytes"`
@@ -76,12 +78,15 @@ func Run(ctx context.Context, m *model.Model, name string, opt Options, each fun
 	if longest := max(opt.Prompt, opt.Depth+opt.Generate); longest > cfg.Context {
 		return nil, fmt.Errorf("%w: %d, the model's context is %d", ErrTooLong, longest, cfg.Context)
 	}
+	if opt.KVDType == model.Auto {
+		opt.KVDType = model.F32
+	}
 	if opt.effort == (effort{}) {
 		opt.effort = full
 	}
 	w := m.NewWorkspace(1, 1)
 	defer w.Close()
-	r := &Report{Model: name, DType: m.DType().String(), Formats: m.Formats(), Instructions: w.Instructions(), WeightBytes: m.WeightBytes()}
+	r := &Report{Model: name, DType: m.DType().String(), KVDType: opt.KVDType.String(), Formats: m.Formats(), Instructions: w.Instructions(), WeightBytes: m.WeightBytes()}
 	for _, threads := range opt.Threads {
 		limits := Limits{Threads: threads}
 		limits.measure(m, opt.effort)
@@ -127,15 +132,15 @@ func tests(m *model.Model, opt Options, threads int) []test {
 		all = append(all, test{
 			name: fmt.Sprintf("pp%d", opt.Prompt), threads: threads, batch: 1, tokens: opt.Prompt,
 			work:    prefillWork(m, opt.Prompt),
-			prepare: func() (run, end func()) { return prefill(m, opt.Prompt, threads) },
+			prepare: func() (run, end func()) { return prefill(m, opt, threads) },
 		})
 	}
 	if opt.Generate > 0 {
 		for _, batch := range opt.Batches {
 			all = append(all, test{
 				name: fmt.Sprintf("tg%d", opt.Generate), threads: threads, batch: batch, tokens: batch * opt.Generate,
-				work:    decodeWork(m, opt.Depth, opt.Generate, batch),
-				prepare: func() (run, end func()) { return decode(m, opt.Depth, opt.Generate, batch, threads) },
+				work:    decodeWork(m, opt, batch),
+				prepare: func() (run, end func()) { return decode(m, opt, batch, threads) },
 			})
 		}
 	}
@@ -168,23 +173,25 @@ func (t *test) run(ctx context.Context, repeat int) (Result, error) {
 
 // prefill runs a prompt in one pass; only its last position has logits, as when a
 // completion begins.
-func prefill(m *model.Model, tokens, threads int) (run, end func()) {
+func prefill(m *model.Model, opt Options, threads int) (run, end func()) {
+	tokens := opt.Prompt
 	w := m.NewWorkspace(tokens, threads)
 	chunks := []model.Chunk{{
 		Tokens: randomTokens(m, tokens),
-		KV:     model.NewContiguousKV(m.Config(), blockSize, tokens),
+		KV:     model.NewContiguousKVAs(opt.KVDType, m.Config(), blockSize, tokens),
 		Logits: 1,
 	}}
 	return func() { w.Forward(chunks) }, w.Close
 }
 
 // decode runs one token of every sequence a step.
-func decode(m *model.Model, depth, steps, batch, threads int) (run, end func()) {
+func decode(m *model.Model, opt Options, batch, threads int) (run, end func()) {
+	depth, steps := opt.Depth, opt.Generate
 	w := m.NewWorkspace(max(depth, batch), threads)
 	tokens := randomTokens(m, steps)
 	var chunks []model.Chunk
 	for range batch {
-		kv := model.NewContiguousKV(m.Config(), blockSize, depth+steps)
+		kv := model.NewContiguousKVAs(opt.KVDType, m.Config(), blockSize, depth+steps)
 		if depth > 0 {
 			w.Forward([]model.Chunk{{Tokens: randomTokens(m, depth), KV: kv}})
 		}

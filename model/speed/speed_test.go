@@ -30,7 +30,7 @@ var quick = effort{tries: 3, passes: 50_000, bytes: 1 << 20}
 
 func TestRun(t *testing.T) {
 	m := newModel(t, model.BF16, tiny)
-	opt := Options{Prompt: 20, Generate: 10, Depth: 5, Threads: []int{1, 2}, Batches: []int{1, 3}, Repeat: 3, effort: quick}
+	opt := Options{Prompt: 20, Generate: 10, Depth: 5, Threads: []int{1, 2}, Batches: []int{1, 3}, Repeat: 3, KVDType: model.BF16, effort: quick}
 	var seen []string
 	report, err := Run(context.Background(), m, "tiny", opt, func(l Limits, results []Result) {
 		for _, r := range results {
@@ -44,7 +44,7 @@ func TestRun(t *testing.T) {
 	if !slices.Equal(seen, want) {
 		t.Errorf("results %q, want %q", seen, want)
 	}
-	if report.Model != "tiny" || report.DType != "bf16" || !slices.Equal(report.Formats, []string{"bfloat16"}) ||
+	if report.Model != "tiny" || report.DType != "bf16" || report.KVDType != "bf16" || !slices.Equal(report.Formats, []string{"bfloat16"}) ||
 		report.Instructions == "" || report.WeightBytes != m.WeightBytes() || len(report.Limits) != 2 || len(report.Results) != 6 {
 		t.Errorf("report %+v", report)
 	}
@@ -136,9 +136,11 @@ func TestWork(t *testing.T) {
 		t.Errorf("prefill: %+v", p)
 	}
 	// Two sequences of three steps see 6, 7 and 8 positions.
-	d := decodeWork(m, 5, 3, 2)
-	if d.matrix != 2*3*2*(layers+head) || d.attention != 2*(6+7+8)*2*32*4 || d.bytes != float64(3*m.WeightBytes()+2*(6+7+8)*2*2*32*4) {
-		t.Errorf("decode: %+v", d)
+	for kind, bytes := range map[model.DType]int{model.F32: 4, model.BF16: 2} {
+		d := decodeWork(m, Options{Depth: 5, Generate: 3, KVDType: kind}, 2)
+		if d.matrix != 2*3*2*(layers+head) || d.attention != 2*(6+7+8)*2*32*4 || d.bytes != float64(3*m.WeightBytes()+2*(6+7+8)*2*2*32*bytes) {
+			t.Errorf("decode, KV %v: %+v", kind, d)
+		}
 	}
 }
 

@@ -11,15 +11,15 @@ const tileRows = 6
 
 // scores writes the loops of queries with up to 16 keys, which lie transposed: a line
 // holds one dimension of 16 positions.
-func (s set) scores() {
+func (s set) scores(e element) {
 	for rows := 1; rows <= tileRows; rows++ {
-		name := label("scores%d", rows)
-		s.begin(name, label("computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[i*ldk+t] for %d rows and t < n <= 16, and writes 16. It prefetches next, of the same shape as keys.", rows),
-			"func(dim int, q *float32, ldq int, keys *float32, next *float32, ldk int, n int, scale float32, out *float32, ldo int)")
-		k := s.mask(load64("n"))
+		name := label("scores%s%d", e.name, rows)
+		s.begin(name, label("computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[i*ldk+t]%s for %d rows and t < n <= 16, and writes 16. It prefetches next, of the same shape as keys.", e.doc, rows),
+			label("func(dim int, q *float32, ldq int, keys *%[1]s, next *%[1]s, ldk int, n int, scale float32, out *float32, ldo int)", e.elem))
+		part := s.part(e, load64("n"))
 		dim := load64("dim")
 		q := newRows(load64("q"), loadBytes("ldq"), rows)
-		keys, next, ldk := load64("keys"), load64("next"), loadBytes("ldk")
+		keys, next, ldk := load64("keys"), load64("next"), e.distance("ldk")
 		var acc []line
 		for range rows {
 			l := s.line()
@@ -29,7 +29,7 @@ func (s set) scores() {
 		kv, qv := s.line(), s.reg()
 		loop := name + "_loop" + s.name
 		Label(loop)
-		s.loadPart(Mem{Base: keys}, k, kv)
+		s.elementsPart(part, keys, kv)
 		PREFETCHT0(Mem{Base: next})
 		for r := range acc {
 			VBROADCASTSS(q.at(r), qv)
@@ -57,21 +57,21 @@ func (s set) scores() {
 
 // values writes the loops that weigh values: 64 columns at a time where there are as
 // many, and up to 16 for the rest.
-func (s set) values() {
+func (s set) values(e element) {
 	for rows := 1; rows <= tileRows; rows++ {
-		s.valuesPart(rows)
+		s.valuesPart(e, rows)
 		if s.regs == 1 || rows == 1 {
-			s.valuesWhole(rows, 4)
+			s.valuesWhole(e, rows, 4)
 		} else {
-			s.valuesWhole(rows, 1)
+			s.valuesWhole(e, rows, 1)
 		}
 	}
 }
 
-func (s set) valuesWhole(rows, lines int) {
-	name := label("values%dx%d", rows, 16*lines)
-	s.begin(name, label("continues dst[r*ldd+j] += p[r*ldp+t]*v[t*ldv+j] over t < n for %d rows and %d columns. It prefetches next, of the same shape as v.", rows, 16*lines),
-		"func(n int, p *float32, ldp int, v *float32, next *float32, ldv int, dst *float32, ldd int)")
+func (s set) valuesWhole(e element, rows, lines int) {
+	name := label("values%s%dx%d", e.name, rows, 16*lines)
+	s.begin(name, label("continues dst[r*ldd+j] += p[r*ldp+t]*v[t*ldv+j]%s over t < n for %d rows and %d columns. It prefetches next, of the same shape as v.", e.doc, rows, 16*lines),
+		label("func(n int, p *float32, ldp int, v *%[1]s, next *%[1]s, ldv int, dst *float32, ldd int)", e.elem))
 	dst, ldd := load64("dst"), loadBytes("ldd")
 	out := newRows(dst, ldd, rows)
 	acc := make([][]line, rows)
@@ -82,7 +82,7 @@ func (s set) valuesWhole(rows, lines int) {
 			acc[r] = append(acc[r], l)
 		}
 	}
-	s.valuesLoop(name, rows, acc, nil)
+	s.valuesLoop(e, name, rows, acc, nil)
 	for r := range acc {
 		for j, l := range acc[r] {
 			s.store(l, out.at(r).Offset(64*j))
@@ -91,10 +91,10 @@ func (s set) valuesWhole(rows, lines int) {
 	end()
 }
 
-func (s set) valuesPart(rows int) {
-	name := label("values%dx", rows)
+func (s set) valuesPart(e element, rows int) {
+	name := label("values%s%dx", e.name, rows)
 	s.begin(name, "is the same for cols <= 16 columns.",
-		"func(n int, p *float32, ldp int, v *float32, ldv int, dst *float32, ldd int, cols int)")
+		label("func(n int, p *float32, ldp int, v *%s, ldv int, dst *float32, ldd int, cols int)", e.elem))
 	k := s.mask(load64("cols"))
 	dst, ldd := load64("dst"), loadBytes("ldd")
 	out := newRows(dst, ldd, rows)
@@ -104,17 +104,24 @@ func (s set) valuesPart(rows int) {
 		s.loadPart(out.at(r), k, l)
 		acc[r] = []line{l}
 	}
-	s.valuesLoop(name, rows, acc, &k)
+	selected := part{e: e, mask: k}
+	if s.splits(e) {
+		selected = s.part(e, load64("cols"))
+	}
+	s.valuesLoop(e, name, rows, acc, &selected)
+	if s.splits(e) {
+		k = s.mask(load64("cols")) // again: beside the other mask there was no room for it
+	}
 	for r := range acc {
 		s.storePart(acc[r][0], k, out.at(r))
 	}
 	end()
 }
 
-func (s set) valuesLoop(name string, rows int, acc [][]line, k *mask) {
+func (s set) valuesLoop(e element, name string, rows int, acc [][]line, k *part) {
 	n := load64("n")
 	p := newRows(load64("p"), loadBytes("ldp"), rows)
-	v, ldv := load64("v"), loadBytes("ldv")
+	v, ldv := load64("v"), e.distance("ldv")
 	var next reg.GPVirtual
 	if k == nil {
 		next = load64("next")
@@ -126,15 +133,15 @@ func (s set) valuesLoop(name string, rows int, acc [][]line, k *mask) {
 		VBROADCASTSS(p.at(0), pv)
 		for j, l := range acc[0] {
 			for i := range l {
-				VFMADD231PS(s.at(Mem{Base: v, Disp: 64 * j}, i), pv, l[i])
+				VFMADD231PS(s.element(e, Mem{Base: v, Disp: 16 * e.bytes * j}, i), pv, l[i])
 			}
 		}
-	} else if k != nil {
+	} else if k != nil && e == wide {
 		// One register of values at a time: with a mask there is no room for more.
 		vv := s.reg()
 		for j := range acc[0] {
 			for i := range s.regs {
-				s.loadPartRegister(Mem{Base: v, Disp: 64 * j}, *k, i, vv)
+				s.loadPartRegister(Mem{Base: v, Disp: 64 * j}, k.mask, i, vv)
 				for r := range acc {
 					VBROADCASTSS(p.at(r), pv)
 					VFMADD231PS(vv, pv, acc[r][j][i])
@@ -145,7 +152,11 @@ func (s set) valuesLoop(name string, rows int, acc [][]line, k *mask) {
 		var lines []line
 		for j := range acc[0] {
 			l := s.line()
-			s.load(Mem{Base: v, Disp: 64 * j}, l)
+			if k != nil {
+				s.elementsPart(*k, v, l)
+			} else {
+				s.elements(e, Mem{Base: v, Disp: 16 * e.bytes * j}, l)
+			}
 			lines = append(lines, l)
 		}
 		for r := range acc {
@@ -158,8 +169,8 @@ func (s set) valuesLoop(name string, rows int, acc [][]line, k *mask) {
 		}
 	}
 	if k == nil {
-		for j := range acc[0] {
-			PREFETCHT0(Mem{Base: next, Disp: 64 * j})
+		for at := 0; at < 16*e.bytes*len(acc[0]); at += 64 {
+			PREFETCHT0(Mem{Base: next, Disp: at})
 		}
 		ADDQ(ldv, next)
 	}

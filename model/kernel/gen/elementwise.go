@@ -97,9 +97,9 @@ func (e exp) emit(x reg.VecVirtual) {
 	VMULPS(r, r, n)
 	VFMADD213PS(r, n, y)
 	VADDPS(c.at("one"), y, y)
-	VFMADD231PS(c.at("zero"), x, y) // NaN stays NaN
 	VPSLLD(Imm(23), t, t)
 	VPADDD(t, y, y)
+	VFMADD231PS(c.at("zero"), x, y) // NaN stays NaN, whatever was added to its bits
 	if s.regs == 1 {
 		VMOVAPS_Z(y, keep, x)
 	} else {

@@ -14,8 +14,10 @@ func main() {
 	c := newConstants()
 	for _, s := range []set{avx512, avx2} {
 		s.panels()
-		s.scores()
-		s.values()
+		for _, e := range []element{wide, narrow} {
+			s.scores(e)
+			s.values(e)
+		}
 		s.softmax(c)
 		s.norm()
 		s.gelu(c)
