@@ -87,6 +87,7 @@ type engineCollector struct {
 	counts    []count
 	descs     []*prometheus.Desc // of counts
 	info      *prometheus.Desc
+	steps     *prometheus.Desc
 }
 
 func newEngineCollector(e Engine, blockSize int) *engineCollector {
@@ -99,12 +100,14 @@ func newEngineCollector(e Engine, blockSize int) *engineCollector {
 		c.descs = append(c.descs, prometheus.NewDesc(n.name, n.help, nil, labels))
 	}
 	c.info = prometheus.NewDesc("vllm:cache_config_info", "The KV cache's shape.", []string{"block_size", "num_gpu_blocks"}, nil)
+	c.steps = prometheus.NewDesc("vllm:iteration_tokens_total", "Tokens of a run of the model, prefill and decode together.", nil, nil)
 	return c
 }
 
 // Describe implements prometheus.Collector.
 func (c *engineCollector) Describe(out chan<- *prometheus.Desc) {
 	out <- c.info
+	out <- c.steps
 	for _, desc := range c.descs {
 		out <- desc
 	}
@@ -114,6 +117,12 @@ func (c *engineCollector) Describe(out chan<- *prometheus.Desc) {
 func (c *engineCollector) Collect(out chan<- prometheus.Metric) {
 	stats := c.engine.Stats()
 	out <- prometheus.MustNewConstMetric(c.info, prometheus.GaugeValue, 1, strconv.Itoa(c.blockSize), strconv.Itoa(stats.KV.Total))
+	below, sum := map[float64]uint64{}, uint64(0)
+	for i, bound := range engine.StepBounds() {
+		sum += stats.StepTokens[i]
+		below[float64(bound)] = sum
+	}
+	out <- prometheus.MustNewConstHistogram(c.steps, stats.Steps, float64(stats.StepTokensSum), below)
 	for i, n := range c.counts {
 		out <- prometheus.MustNewConstMetric(c.descs[i], n.kind, n.of(&stats))
 	}

@@ -43,7 +43,7 @@ var bundledModel = sync.OnceValues(func() (*model.Model, error) {
 
 // realRig serves the bundled model. The engine proves its cache's books at every idle
 // moment, and the test fails on what it finds.
-func realRig(t *testing.T, blocks int, change ...func(*Config)) (*rig, *engine.Engine) {
+func realRig(t testing.TB, blocks int, change ...func(*Config)) (*rig, *engine.Engine) {
 	t.Helper()
 	m, err := bundledModel()
 	if err != nil {

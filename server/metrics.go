@@ -84,6 +84,7 @@ func newMetrics(cfg Config) *metrics {
 	}
 	m.registry.MustRegister(
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.registry.MustRegister(cfg.Gauges...)
 	labels := prometheus.Labels{"model_name": cfg.ModelName, "engine": cfg.Replica}
 	prometheus.WrapRegistererWith(labels, m.registry).MustRegister(
 		m.firstToken, m.interToken, m.endToEnd, m.queueTime, m.prefillTime, m.decodeTime, m.inference, m.promptTokens, m.generated,

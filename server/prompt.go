@@ -8,6 +8,7 @@ import (
 
 	"tailor/internal/openai"
 	"tailor/model/sample"
+	"tailor/model/tokenizer"
 )
 
 // promptTokens are the token ids of each prompt, cut as the request asks.
@@ -57,20 +58,52 @@ func (s *Server) mayFit(text, param string) error {
 	return nil
 }
 
-// chatTokens are the tokens of a rendered conversation. What the template writes may spell
-// special tokens, what people write may not: so their spellings in messages carry a mark
-// through the template, and are taken as plain text after it.
+// chatTokens are the tokens of a conversation that may fit.
 func (s *Server) chatTokens(req *openai.ChatRequest) ([]int32, error) {
+	return s.chats.tokens(req, func(text string) error { return s.mayFit(text, "messages") })
+}
+
+// A ChatEncoder makes of conversations the tokens that a Server makes of them: a router
+// that has it knows which blocks a conversation fills. It is immutable.
+//
+// What the template writes may spell special tokens, what people write may not: so their
+// spellings in messages carry a mark through the template, and are taken as plain text
+// after it.
+type ChatEncoder struct {
+	template  *ChatTemplate
+	tokenizer *tokenizer.Tokenizer
+	marker    *strings.Replacer // puts marks around special tokens that people write
+}
+
+// NewChatEncoder returns one for a model's template and tokenizer. Without a template there
+// is nothing that it may be asked for.
+func NewChatEncoder(template *ChatTemplate, tok *tokenizer.Tokenizer) *ChatEncoder {
+	return &ChatEncoder{template, tok, newMarker(tok.Special())}
+}
+
+// Tokens are a conversation's, rendered to at most so many bytes of text: more are an error,
+// as is what a Server would refuse. They are those before a request's truncation.
+func (c *ChatEncoder) Tokens(req *openai.ChatRequest, bytes int) ([]int32, error) {
+	return c.tokens(req, func(text string) error {
+		if len(text) > bytes {
+			return openai.Invalid("messages", "they make %d bytes of text, more than %d", len(text), bytes)
+		}
+		return nil
+	})
+}
+
+// tokens renders the conversation, and goes on if the text is acceptable.
+func (c *ChatEncoder) tokens(req *openai.ChatRequest, acceptable func(text string) error) ([]int32, error) {
 	messages := slices.Clone(req.Messages)
 	for i := range messages {
-		messages[i].Content = s.marker.Replace(messages[i].Content)
-		messages[i].Name = s.marker.Replace(messages[i].Name)
+		messages[i].Content = c.marker.Replace(messages[i].Content)
+		messages[i].Name = c.marker.Replace(messages[i].Name)
 	}
-	text, err := s.Template.render(messages, openai.Or(req.AddGenerationPrompt, true))
+	text, err := c.template.render(messages, openai.Or(req.AddGenerationPrompt, true))
 	if err != nil {
 		return nil, err
 	}
-	if err := s.mayFit(text, "messages"); err != nil {
+	if err := acceptable(text); err != nil {
 		return nil, err
 	}
 	var tokens []int32
@@ -82,7 +115,7 @@ func (s *Server) chatTokens(req *openai.ChatRequest) ([]int32, error) {
 			text    string
 			special bool
 		}{{template, true}, {spelling, false}} {
-			more, err := s.Tokenizer.Encode(part.text, part.special)
+			more, err := c.tokenizer.Encode(part.text, part.special)
 			if err != nil {
 				return nil, err
 			}

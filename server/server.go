@@ -10,6 +10,7 @@ import (
 
 	"github.com/go-chi/chi/v5"
 	"github.com/go-chi/chi/v5/middleware"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"tailor/internal/openai"
 	"tailor/model/tokenizer"
@@ -55,6 +56,10 @@ type Config struct {
 	AllowedOrigins []string
 	// View describes at most so many nodes of the prefix tree, for GET /v1/cache.
 	View func(ctx context.Context, limit int) (any, error)
+	// Devices describes the machine's GPUs and memory, for GET /v1/devices.
+	Devices func(ctx context.Context) any
+	// Gauges are exported by GET /metrics beside the server's own, without its labels.
+	Gauges []prometheus.Collector
 	// Settings are what GET /get_server_info shows beside what is here: no secrets.
 	Settings map[string]any
 
@@ -75,8 +80,8 @@ type Config struct {
 type Server struct {
 	Config
 	created       time.Time
-	maxTokenBytes int               // the most text that a token stands for
-	marker        *strings.Replacer // puts marks around special tokens that people write
+	maxTokenBytes int // the most text that a token stands for
+	chats         *ChatEncoder
 	draining      atomic.Bool
 	drains        signal
 	metrics       *metrics
@@ -102,7 +107,7 @@ func New(cfg Config) *Server {
 	for text := range special {
 		s.maxTokenBytes = max(s.maxTokenBytes, len(text))
 	}
-	s.marker = newMarker(special)
+	s.chats = NewChatEncoder(cfg.Template, cfg.Tokenizer)
 	return s
 }
 
@@ -133,6 +138,7 @@ func (s *Server) Handler() http.Handler {
 	r.Get("/version", s.version)
 	r.Get("/get_server_info", s.serverInfo)
 	r.Get("/server_info", s.serverInfo) // SGLang's later name
+	r.Get("/v1/devices", s.devices)
 	r.Get("/v1/cache", s.cacheView)
 	r.Get("/v1/cache/events", s.cacheEvents)
 	r.Get("/v1/cache/snapshot", s.cacheSnapshot)

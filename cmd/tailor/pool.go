@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"tailor/internal/device"
 	"tailor/kvcache"
 	"tailor/model"
 )
@@ -41,43 +42,47 @@ func (m *memorySize) UnmarshalText(text []byte) error {
 	return fmt.Errorf("%q: must be a whole number of bytes, KiB, MiB, GiB or TiB (or kB, MB, GB, TB), such as 512MiB", text)
 }
 
-// MarshalText writes the bytes; nothing for none.
-func (m memorySize) MarshalText() ([]byte, error) {
-	if m == 0 {
-		return nil, nil
-	}
-	return []byte(strconv.FormatInt(int64(m), 10)), nil
-}
-
 // pool is the cache that the flags ask for, for a network of that shape.
 func (f *replicaFlags) pool(net model.Config) kvcache.Config {
 	return kvcache.Config{
-		Blocks: f.kvBlocks, BlockSize: f.blockSize, Eviction: f.eviction,
+		Blocks: f.kvBlocks, BlockSize: f.blockSize, Eviction: f.eviction, BFloat16: f.kvDType == model.BF16,
 		Layers: net.Layers, Heads: net.Heads, HeadDim: net.HeadDim(),
 	}
 }
 
-// load reads the checkpoint, and settles how many blocks the memory asked for holds, which
-// depends on the network's shape.
-func (f *replicaFlags) load(cmd *cobra.Command) (*checkpoint, error) {
+// load reads the checkpoint.
+func (f *replicaFlags) load() (*checkpoint, error) {
 	c, err := loadCheckpoint(f.model, f.dtype)
-	if err != nil || f.kvMemory == 0 {
-		return c, err
+	if err != nil {
+		return nil, err
+	}
+	f.machine = newMachine(device.Options{Library: f.gpu.library})
+	return c, nil
+}
+
+// size settles how many blocks the memory asked for holds, which depends on the network's
+// shape, on the number of replicas, and on what the machine has left beside the weights.
+func (f *replicaFlags) size(cmd *cobra.Command, net *model.Model) error {
+	if f.kvMemory.kind == asBlocks {
+		return nil
 	}
 	if cmd.Flags().Changed("kv-blocks") {
-		return nil, misuse(cmd, "--kv-memory and --kv-blocks: give one of them")
+		return misuse(cmd, "--kv-memory and --kv-blocks: give one of them")
 	}
-	pool := f.pool(c.net.Config())
-	if f.kvBlocks = pool.BlocksFor(int(f.kvMemory)); f.kvBlocks == 0 {
-		return nil, misuse(cmd, "--kv-memory %d: one block of %d tokens takes %d bytes", f.kvMemory, f.blockSize, pool.BlockBytes())
+	log, err := newLogger(cmd)
+	if err != nil {
+		return err
 	}
-	return c, nil
+	if err := f.sizePool(cmd.Context(), net, log); err != nil {
+		return misuse(cmd, "--kv-memory %s: %w", f.kvMemory.text, err)
+	}
+	return nil
 }
 
 // describePool says what a replica's cache takes, exactly.
 func describePool(c *checkpoint, flags *replicaFlags) string {
 	pool := flags.pool(c.net.Config())
 	bytes := pool.PoolBytes()
-	return fmt.Sprintf("%d KV blocks of %d tokens in %.4g MiB (%d bytes), %v eviction, %s",
-		pool.Blocks, pool.BlockSize, float64(bytes)/(1<<20), bytes, pool.Eviction, plural(flags.threads, "thread"))
+	return fmt.Sprintf("%d KV blocks of %d tokens in %v, %.4g MiB (%d bytes), %v eviction, %s",
+		pool.Blocks, pool.BlockSize, kvType(flags.kvDType), float64(bytes)/(1<<20), bytes, pool.Eviction, plural(flags.threads, "thread"))
 }

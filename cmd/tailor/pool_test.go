@@ -30,9 +30,11 @@ func TestKVMemoryIsExact(t *testing.T) {
 	net := model.Config{Layers: 4, Heads: 4, Width: 256}
 	const block = 4 * 2 * 256 * 16 * 4 // bytes: layers, keys and values, width, tokens, float32
 	for bytes, want := range map[int]int{block - 1: 0, block: 1, 1024*block - 1: 1023, 1024*block + 5: 1024, 128 << 20: 1024} {
-		f := replicaFlags{blockSize: 16}
-		if got := f.pool(net).BlocksFor(bytes); got != want {
-			t.Errorf("%d bytes: %d blocks, want %d", bytes, got, want)
+		for kind, factor := range map[model.DType]int{model.Auto: 1, model.F32: 1, model.BF16: 2} {
+			f := replicaFlags{blockSize: 16, kvDType: kind}
+			if got := f.pool(net).BlocksFor(bytes / factor); got != want {
+				t.Errorf("%v, %d bytes: %d blocks, want %d", kind, bytes/factor, got, want)
+			}
 		}
 	}
 }

@@ -4,8 +4,8 @@ package device
 
 import (
 	"fmt"
-	"strings"
 	"sync"
+	"time"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
 )
@@ -15,86 +15,91 @@ import (
 //
 // Invariants:
 //   - the library is initialized only inside Probe: each successful Init is followed by
-//     one Shutdown, whatever happens in between, and a failed one by none.
+//     one Shutdown, whatever happens in between, and a failed one by none. Held open, it
+//     would keep an administrator from reloading the driver.
+//   - no function is called that the library lacks: calling one would end the process.
 type Prober struct {
-	mu  sync.Mutex
-	lib nvml.Interface
+	mu        sync.Mutex
+	lib       nvml.Interface
+	library   string                 // for people
+	usable    func() (State, string) // Found, or why the library cannot be used
+	processes bool
 }
 
-// NewProber is a Prober on the machine's own libnvidia-ml.so.1. It loads nothing yet.
-func NewProber() *Prober { return &Prober{lib: nvml.New()} }
+// NewProber loads nothing yet.
+func NewProber(o Options) *Prober {
+	if o.Library == "" {
+		o.Library = Library
+	}
+	return &Prober{
+		lib:       nvml.New(nvml.WithLibraryPath(o.Library)),
+		library:   o.Library,
+		usable:    func() (State, string) { return checkLibrary(o.Library) },
+		processes: o.Processes,
+	}
+}
 
-// Probe lists the GPUs as they are now, or says why there are none.
+// Probe lists the GPUs as they are now, or says why there are none. It takes as long as
+// the driver does.
 func (p *Prober) Probe() Report {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-
+	r := Report{Sampled: time.Now(), GPUs: []GPU{}}
+	none := func(state State, why string) Report {
+		r.State, r.Reason = state, why+"."
+		return r
+	}
+	if state, why := p.usable(); state != Found {
+		return none(state, why)
+	}
 	if ret := p.lib.Init(); ret != nvml.SUCCESS {
-		state, why := explain(ret)
-		return Report{State: state, Reason: why + "."}
+		return none(p.explain(ret))
 	}
 	// A failing Shutdown leaves nothing to undo and does not make the readings wrong.
 	defer p.lib.Shutdown()
 
+	r.Driver, r.NVML, r.CUDA = p.versions()
 	count, ret := p.lib.DeviceGetCount()
 	if ret != nvml.SUCCESS {
-		state, why := explain(ret)
-		return Report{State: state, Reason: "counting the GPUs failed: " + why + "."}
+		state, why := p.explain(ret)
+		return none(state, "counting the GPUs failed: "+why)
 	}
 	if count <= 0 {
-		return Report{State: NoDevice, Reason: "the NVIDIA driver is loaded and sees no GPU."}
+		return none(NoDevice, "the NVIDIA driver is loaded and sees no GPU")
 	}
-	r := Report{State: Found, GPUs: make([]GPU, count)}
-	for i := range r.GPUs {
-		r.GPUs[i] = p.describe(i)
+	r.State = Found
+	for i := range count {
+		r.GPUs = append(r.GPUs, p.describe(i))
 	}
 	return r
 }
 
-func (p *Prober) describe(index int) GPU {
-	g := GPU{Index: index}
-	dev, ret := p.lib.DeviceGetHandleByIndex(index)
-	if ret != nvml.SUCCESS {
-		_, why := explain(ret)
-		g.Reason = "the driver does not open it: " + why + "."
-		return g
-	}
+// has tells whether the library has a function.
+func (p *Prober) has(symbol string) bool { return p.lib.Extensions().LookupSymbol(symbol) == nil }
 
-	var missing []string
-	miss := func(what string, ret nvml.Return) {
-		_, why := explain(ret)
-		missing = append(missing, fmt.Sprintf("its %s is unknown: %s", what, why))
+// versions are of the driver, of NVML, and of the newest CUDA that the driver supports.
+func (p *Prober) versions() (driver, library, cuda string) {
+	if v, ret := p.lib.SystemGetDriverVersion(); ret == nvml.SUCCESS {
+		driver = v
 	}
-	if g.UUID, ret = dev.GetUUID(); ret != nvml.SUCCESS {
-		g.UUID = ""
-		miss("UUID", ret)
+	if v, ret := p.lib.SystemGetNVMLVersion(); ret == nvml.SUCCESS {
+		library = v
 	}
-	if g.Name, ret = dev.GetName(); ret != nvml.SUCCESS {
-		g.Name = ""
-		miss("name", ret)
+	if p.has("nvmlSystemGetCudaDriverVersion") {
+		// 12040 stands for 12.4.
+		if v, ret := p.lib.SystemGetCudaDriverVersion(); ret == nvml.SUCCESS && v > 0 {
+			cuda = fmt.Sprintf("%d.%d", v/1000, v%1000/10)
+		}
 	}
-	// The first version of the call: the second one is absent from drivers before 510,
-	// and a call into a missing function ends the process.
-	switch m, ret := dev.GetMemoryInfo(); {
-	case ret != nvml.SUCCESS:
-		miss("memory", ret)
-	case m.Total == 0:
-		missing = append(missing, "its memory is unknown: the driver reports 0 bytes in total")
-	default:
-		g.Memory = &Memory{Total: m.Total, Used: m.Used, Free: m.Free}
-	}
-	if len(missing) > 0 {
-		g.Reason = strings.Join(missing, "; ") + "."
-	}
-	return g
+	return driver, library, cuda
 }
 
 // explain says what an NVML error means for the reader: a clause without a full stop.
-func explain(ret nvml.Return) (State, string) {
+func (p *Prober) explain(ret nvml.Return) (State, string) {
 	switch ret {
 	case nvml.ERROR_LIBRARY_NOT_FOUND:
-		return NoLibrary, "the NVIDIA management library (libnvidia-ml.so.1) is not on this machine, so no NVIDIA driver is installed or a container hides it"
-	case nvml.ERROR_DRIVER_NOT_LOADED:
+		return NoLibrary, noLibrary(p.library)
+	case nvml.ERROR_DRIVER_NOT_LOADED, nvml.ERROR_UNINITIALIZED:
 		return NoDriver, "the NVIDIA driver is installed but not loaded, or a container hides its device files"
 	case nvml.ERROR_LIB_RM_VERSION_MISMATCH:
 		return NoDriver, "the loaded NVIDIA driver and its library have different versions; a reboot or reloading the driver usually helps"
@@ -108,4 +113,8 @@ func explain(ret nvml.Return) (State, string) {
 		// Text of the return value comes from the library while that is loaded.
 		return Failed, fmt.Sprintf("NVML error %d, %s", int(ret), ret.Error())
 	}
+}
+
+func noLibrary(path string) string {
+	return "the NVIDIA management library (" + path + ") is not on this machine, so no NVIDIA driver is installed or a container hides it"
 }

@@ -2,13 +2,16 @@
 
 package device
 
-import "runtime"
+import (
+	"runtime"
+	"time"
+)
 
 // Prober stands in where NVML cannot be called.
 type Prober struct{}
 
 // NewProber is a Prober that finds no GPU.
-func NewProber() *Prober { return &Prober{} }
+func NewProber(Options) *Prober { return &Prober{} }
 
 // Probe says why this binary cannot ask for GPUs.
 func (*Prober) Probe() Report {
@@ -16,5 +19,5 @@ func (*Prober) Probe() Report {
 	if runtime.GOOS != "linux" {
 		reason = "Tailor asks for NVIDIA GPUs on Linux only; this is " + runtime.GOOS + "."
 	}
-	return Report{State: NotBuilt, Reason: reason}
+	return Report{State: NotBuilt, Reason: reason, Sampled: time.Now(), GPUs: []GPU{}}
 }

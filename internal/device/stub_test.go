@@ -13,7 +13,9 @@ func TestStubSaysWhy(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		want = runtime.GOOS
 	}
-	if r := NewProber().Probe(); r.State != NotBuilt || !strings.Contains(r.Reason, want) {
+	r := NewProber(Options{}).Probe()
+	checkWhole(t, r)
+	if r.State != NotBuilt || !strings.Contains(r.Reason, want) {
 		t.Errorf("got %+v, want state %q and a reason with %q", r, NotBuilt, want)
 	}
 }

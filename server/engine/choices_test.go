@@ -28,7 +28,7 @@ func cancellable(req *Request) []context.CancelCauseFunc {
 // Every choice is what a request of its own with its seed would get, and their prompt is
 // computed once.
 func TestChoicesEqualLoneRuns(t *testing.T) {
-	for _, m := range []subject{path, tiny(t)} {
+	for _, m := range append(types(tiny(t)), path) {
 		for _, n := range []int{1, 2, 5} {
 			for _, budget := range []int{1, 7, 100} {
 				for _, length := range []int{1, 4, 21, 24} {

@@ -13,8 +13,8 @@ import (
 
 // 1: the answer depended on what was in the cache.
 func TestFault01HotEqualsCold(t *testing.T) {
-	t.Run("tiny", func(t *testing.T) { hotEqualsCold(t, tiny(t)) })
-	t.Run("bundled", func(t *testing.T) { hotEqualsCold(t, bundled(t)) })
+	eachType(t, "tiny", tiny(t), hotEqualsCold)
+	eachType(t, "bundled", bundled(t), hotEqualsCold)
 }
 
 func hotEqualsCold(t *testing.T, m subject) {
@@ -69,7 +69,7 @@ func TestFault02FullHitStillComputesOneToken(t *testing.T) {
 
 // 7: a request reused blocks that another one of the same batch had yet to compute.
 func TestFault07SameBatchEqualsSerial(t *testing.T) {
-	for _, m := range []subject{path, tiny(t)} {
+	for _, m := range append(types(tiny(t)), path) {
 		for _, budget := range []int{3, 16, 40, 512} {
 			for _, common := range []int{5, 15, 16, 17, 40} {
 				r := newRig(t, m, 100, 16, Config{MaxBatchedTokens: budget})
@@ -300,9 +300,9 @@ func TestFault17ResetMeansNoHits(t *testing.T) {
 
 // 18: preemption changed what was sampled.
 func TestFault18PreemptionChangesNothing(t *testing.T) {
-	t.Run("tiny", func(t *testing.T) { preemptionChangesNothing(t, tiny(t)) })
+	eachType(t, "tiny", tiny(t), preemptionChangesNothing)
 	if !testing.Short() {
-		t.Run("bundled", func(t *testing.T) { preemptionChangesNothing(t, bundled(t)) })
+		eachType(t, "bundled", bundled(t), preemptionChangesNothing)
 	}
 }
 

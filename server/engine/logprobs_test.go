@@ -183,7 +183,7 @@ func TestScoringIsBoundedPerStep(t *testing.T) {
 // 15: log probabilities of the prompt were missing, or another's, where the prefix was
 // cached.
 func TestFault15PromptLogprobsDoNotReadTheCache(t *testing.T) {
-	for _, m := range []subject{path, tiny(t)} {
+	for _, m := range append(types(tiny(t)), path) {
 		r := newRig(t, m, 60, 4, Config{MaxBatchedTokens: 9})
 		plain := ask(seqFrom(3, 33), 4)
 		scored := plain

@@ -43,7 +43,7 @@ func TestModelMixesHotEqualCold(t *testing.T) {
 type mixed struct{ requests, reused, rows, different uint64 }
 
 func (sum *mixed) add(t *testing.T, m subject, rnd *rand.Rand) {
-	m.eviction = kvcache.Eviction(rnd.IntN(2))
+	m.eviction, m.bfloat16 = kvcache.Eviction(rnd.IntN(2)), rnd.IntN(2) == 1
 	r := openRig(t, m, 24+rnd.IntN(40), 4<<rnd.IntN(3), Config{
 		MaxBatchedTokens: 1 + rnd.IntN(120),
 		MaxSequences:     1 + rnd.IntN(6),

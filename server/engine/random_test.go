@@ -27,7 +27,7 @@ func TestModelRandomTrafficOnPaths(t *testing.T) {
 }
 
 func TestModelRandomTrafficOnATransformer(t *testing.T) {
-	randomTraffic(t, tiny(t), *modelOps/4)
+	eachType(t, "tiny", tiny(t), func(t *testing.T, m subject) { randomTraffic(t, m, *modelOps/8) })
 }
 
 // chooser makes the choices of a run: at random, or from a fuzzer's bytes.
@@ -118,6 +118,10 @@ func add(a, b Stats) Stats {
 	a.Aborts.Prefill += b.Aborts.Prefill
 	a.Aborts.Decode += b.Aborts.Decode
 	a.Steps += b.Steps
+	for i, n := range b.StepTokens {
+		a.StepTokens[i] += n
+	}
+	a.StepTokensSum += b.StepTokensSum
 	a.KV.Evicted += b.KV.Evicted
 	return a
 }

@@ -22,6 +22,21 @@ type subject struct {
 	shape    model.Config
 	open     func(Config) forwarder
 	eviction kvcache.Eviction
+	bfloat16 bool // keys and values
+}
+
+// types is a transformer with its keys and values in float32, and in bfloat16.
+func types(m subject) []subject {
+	narrow := m
+	narrow.bfloat16 = true
+	return []subject{m, narrow}
+}
+
+// eachType runs the test on both, under names of their own.
+func eachType(t *testing.T, name string, m subject, test func(t *testing.T, m subject)) {
+	for _, m := range types(m) {
+		t.Run(fmt.Sprintf("%s,bfloat16=%v", name, m.bfloat16), func(t *testing.T) { test(t, m) })
+	}
 }
 
 var path = subject{shape: pathShape, open: openPath}
@@ -30,7 +45,7 @@ func (m subject) engine(t testing.TB, blocks, blockSize int, cfg Config) *Engine
 	t.Helper()
 	kv, err := kvcache.New(kvcache.Config{
 		Blocks: blocks, BlockSize: blockSize,
-		Layers: m.shape.Layers, Heads: m.shape.Heads, HeadDim: m.shape.HeadDim(), Eviction: m.eviction,
+		Layers: m.shape.Layers, Heads: m.shape.Heads, HeadDim: m.shape.HeadDim(), BFloat16: m.bfloat16, Eviction: m.eviction,
 	})
 	if err != nil {
 		t.Fatal(err)

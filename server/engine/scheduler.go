@@ -108,7 +108,7 @@ func (s *scheduler) compute() []float32 {
 	forPrefill := used * time.Duration(prefill) / time.Duration(prefill+decode)
 	s.stats.PrefillCPU += forPrefill
 	s.stats.DecodeCPU += used - forPrefill
-	s.stats.Steps++
+	s.stats.countStep(prefill + decode)
 	if s.log.Enabled(context.Background(), slog.LevelDebug) {
 		s.log.Debug("step", "number", s.stats.Steps, "prefill_tokens", prefill, "decode_tokens", decode,
 			"running", len(s.running), "waiting", len(s.waiting), "cpu", used)

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"time"
 
 	"tailor/kvcache"
@@ -34,12 +35,30 @@ type Stats struct {
 	Aborts Aborts
 	Steps  uint64 // runs of the model
 
+	// StepTokens counts the steps by their tokens, of either kind, one more for all those
+	// past the last of the StepBounds; StepTokensSum is the tokens of them all.
+	StepTokens    [14]uint64
+	StepTokensSum uint64
+
 	// CPU time of the model's runs, each split by its tokens of either kind. On Linux
 	// it is measured on the thread of the step loop and multiplied by Config.Threads,
 	// as they share the work evenly; elsewhere wall time takes its place.
 	PrefillCPU, DecodeCPU time.Duration
 
 	KV kvcache.Stats
+}
+
+// StepBounds are the highest numbers of tokens that StepTokens counts together: vLLM's.
+func StepBounds() [13]int {
+	return [...]int{1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384}
+}
+
+func (s *Stats) countStep(tokens int) {
+	bounds := StepBounds()
+	i, _ := slices.BinarySearch(bounds[:], tokens)
+	s.Steps++
+	s.StepTokens[i]++
+	s.StepTokensSum += uint64(tokens)
 }
 
 // Aborts counts choices by where they stood when they were aborted.

@@ -36,16 +36,19 @@ func TestAnswersEqualANaiveLoop(t *testing.T) {
 	}
 	w := m.NewWorkspace(tinyShape.Context, 1)
 	defer w.Close()
-	whole := func(tokens []int32) []float32 {
-		kv := model.NewContiguousKV(tinyShape, 16, tinyShape.Context)
-		return w.Forward([]model.Chunk{{Tokens: tokens, KV: kv, Logits: 1}})
+	whole := func(dtype model.DType) func([]int32) []float32 {
+		return func(tokens []int32) []float32 {
+			kv := model.NewContiguousKVAs(dtype, tinyShape, 16, tinyShape.Context)
+			return w.Forward([]model.Chunk{{Tokens: tokens, KV: kv, Logits: 1}})
+		}
 	}
+	both := types(tiny(t))
 	for _, params := range []sample.Params{greedy(), seeded(5)} {
 		req := Request{Tokens: seqFrom(3, 21), MaxTokens: 30, Sampling: params, IgnoreEOS: true}
 		for _, c := range []struct {
 			m    subject
 			want answer
-		}{{path, naive(req, pathLogits)}, {tiny(t), naive(req, whole)}} {
+		}{{path, naive(req, pathLogits)}, {both[0], naive(req, whole(model.F32))}, {both[1], naive(req, whole(model.BF16))}} {
 			for _, budget := range []int{1, 2, 7, 21, 512} {
 				r := newRig(t, c.m, 20, 4, Config{MaxBatchedTokens: budget})
 				got := r.submit(req)
