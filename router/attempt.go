@@ -83,6 +83,7 @@ type choice struct {
 	booking  *booking
 	decision policy.Decision
 	tried    int // replicas before it
+	seconds  float64
 }
 
 // choose books a replica and enters the decision in the row.
@@ -95,16 +96,23 @@ func (x *exchange) choose(w wish) (choice, error) {
 	if err != nil {
 		return choice{}, err
 	}
-	c := choice{booking: b, decision: d, tried: len(w.tried)}
+	c := choice{booking: b, decision: d, tried: len(w.tried), seconds: seconds}
 	x.enter(c)
-	x.router.metrics.chosen(&x.row, seconds)
-	if x.route.ledger && c.tried == 0 {
-		seen, anySalt := x.router.past.look(&x.prompt)
-		x.reach.seen, x.reach.anySalt = seen*x.router.config.BlockTokens, anySalt*x.router.config.BlockTokens
-		x.shadows = true
-		x.router.shadows.tell(shadowEvent{request: x.number, prompt: &x.prompt, chosen: d.Replica})
-	}
 	return c, nil
+}
+
+// tell counts a choice, and remembers what was asked for: all that the choice itself did not
+// need, so that it may be done once the request has been sent.
+func (x *exchange) tell(c choice) {
+	x.router.metrics.chosen(&x.row, c.seconds)
+	if !x.route.ledger || c.tried > 0 {
+		return
+	}
+	x.router.registry.count(&x.prompt)
+	seen, anySalt := x.router.past.look(&x.prompt)
+	x.reach.seen, x.reach.anySalt = seen*x.router.config.BlockTokens, anySalt*x.router.config.BlockTokens
+	x.shadows = true
+	x.router.shadows.tell(shadowEvent{request: x.number, prompt: &x.prompt, chosen: c.decision.Replica})
 }
 
 // enter writes a decision into the row.
@@ -135,13 +143,15 @@ type attempt struct {
 	cancel context.CancelCauseFunc // once the answer has been read
 }
 
-// send asks a replica. A connection that fails, a 502 and a 503 are failures: in neither
-// case has an answer begun. So is a 429, though not the replica's fault: its queue is
+// send asks a replica. A connection that fails, a 502, a 503 and a 508 are failures: in no
+// such case has an answer begun. So is a 429, though not the replica's fault: its queue is
 // full, another one's may not be; if all are, the client gets the last one's word for it.
 // Whoever goes down while it is waited for has failed too.
-func (x *exchange) send(ctx context.Context, cancel context.CancelCauseFunc, c choice) attempt {
+//
+// sent, if not nil, is called when the request is out, before the answer is waited for.
+func (x *exchange) send(ctx context.Context, cancel context.CancelCauseFunc, c choice, sent func()) attempt {
 	a := attempt{choice: c, cancel: cancel}
-	a.resp, a.failed = x.exchangeHead(ctx, c.booking, cancel)
+	a.resp, a.failed = x.exchangeHead(ctx, c.booking, cancel, sent)
 	if a.failed != nil {
 		cancel(nil)
 		c.booking.end(false)
@@ -149,10 +159,10 @@ func (x *exchange) send(ctx context.Context, cancel context.CancelCauseFunc, c c
 	return a
 }
 
-func (x *exchange) exchangeHead(ctx context.Context, b *booking, cancel context.CancelCauseFunc) (*http.Response, *failure) {
+func (x *exchange) exchangeHead(ctx context.Context, b *booking, cancel context.CancelCauseFunc, sent func()) (*http.Response, *failure) {
 	req := (&http.Request{
 		Method: x.r.Method, URL: targetOf(b.base, x.r.URL), Host: b.base.Host, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: requestHeader(x.r.Header, x.row.RequestID),
+		Header: requestHeader(x.r.Header, x.row.RequestID, b.replica.hop),
 	}).WithContext(ctx)
 	if len(x.body) > 0 {
 		req.ContentLength = int64(len(x.body))
@@ -165,7 +175,7 @@ func (x *exchange) exchangeHead(ctx context.Context, b *booking, cancel context.
 		req.Header["X-Idempotency-Key"] = nil
 	}
 	b.await(cancel)
-	resp, err := x.router.config.Transport.RoundTrip(req)
+	resp, err := roundTrip(x.router.config.Transport, req, sent)
 	b.arrived()
 	if err != nil {
 		if errors.Is(context.Cause(ctx), errReplicaDown) {
@@ -177,7 +187,7 @@ func (x *exchange) exchangeHead(ctx context.Context, b *booking, cancel context.
 	}
 	epoch := resp.Header.Get(headerEpoch)
 	switch resp.StatusCode {
-	case http.StatusBadGateway, http.StatusServiceUnavailable:
+	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusLoopDetected:
 	case http.StatusTooManyRequests:
 		if x.route.retry {
 			break
@@ -189,8 +199,14 @@ func (x *exchange) exchangeHead(ctx context.Context, b *booking, cancel context.
 	}
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxFailureBody)) // whatever of it there is
 	resp.Body.Close()
-	message := openai.ReadError(resp.StatusCode, bytes.NewReader(body)).Message
+	said := openai.ReadError(resp.StatusCode, bytes.NewReader(body))
+	message := said.Message
 	switch resp.StatusCode {
+	case http.StatusLoopDetected:
+		// Of a request that came through other routers, or says so, it is theirs to see.
+		if said.Code == codeLoop && len(x.r.Header[headerVia]) == 0 {
+			b.saw(sighting{kind: seenLoop, err: "request: " + message})
+		}
 	case http.StatusServiceUnavailable:
 		b.saw(unavailable("request", epoch, body))
 	case http.StatusBadGateway:

@@ -30,7 +30,7 @@ func chaosAnswer(tokens []int32) []string {
 }
 
 // TestChaosReplica is a replica's process, when the chaos test starts it as one. SIGTERM
-// drains it; SIGUSR1 cuts its event streams and the answers it is streaming.
+// drains it.
 func TestChaosReplica(t *testing.T) {
 	address := os.Getenv("TAILOR_CHAOS_REPLICA")
 	if address == "" {
@@ -46,19 +46,14 @@ func TestChaosReplica(t *testing.T) {
 	}}
 	server := &http.Server{Handler: r, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)}
 	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, syscall.SIGTERM, syscall.SIGUSR1)
+	signal.Notify(signals, syscall.SIGTERM)
 	go func() {
-		for s := range signals {
-			if s == syscall.SIGUSR1 {
-				r.cut()
-				continue
-			}
-			r.change(func() { r.draining = true })
-			r.inside.Wait() // those on their way here are answered too, for a while
-			time.Sleep(time.Second)
-			r.inside.Wait()
-			os.Exit(0)
-		}
+		<-signals
+		r.change(func() { r.draining = true })
+		r.inside.Wait() // those on their way here are answered too, for a while
+		time.Sleep(time.Second)
+		r.inside.Wait()
+		os.Exit(0)
 	}()
 	_ = server.Serve(listener)
 }
@@ -75,7 +70,7 @@ const chaosBlocks = 3000
 
 func (r *chaosReplica) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	r.mu.Lock()
-	draining, cuts := r.draining, r.cuts
+	draining := r.draining
 	if q.URL.Path == "/v1/completions" {
 		r.inside.Add(1)
 		defer r.inside.Done()
@@ -110,12 +105,6 @@ func (r *chaosReplica) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	w.Header().Set(headerCache, fmt.Sprintf("matched=%d, missed=%d, reason=cold", matched, len(body.Prompt)-matched))
 	w.Header().Set("Content-Type", "text/event-stream")
 	for _, word := range chaosAnswer(body.Prompt) {
-		r.mu.Lock()
-		cut := r.cuts != cuts
-		r.mu.Unlock()
-		if cut {
-			panic(http.ErrAbortHandler)
-		}
 		fmt.Fprintf(w, "data: {\"choices\":[{\"text\":%q}]}\n\n", word)
 		if http.NewResponseController(w).Flush() != nil {
 			return

@@ -1,10 +1,12 @@
 package router
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -32,11 +34,18 @@ type Replica struct {
 // Config says what a router is made of. Zero values stand for the defaults named.
 type Config struct {
 	Replicas []Replica
+	// Name tells this router from all others; empty: made up.
+	Name string
 	// Policy chooses; nil: policy.Default.
 	Policy policy.Policy
 	// Tokenize is the replicas' tokenizer, safe for concurrent use. Nil, or an error for
-	// one text: the text's bytes are taken instead, and tokens are estimated.
+	// one text: the text's bytes are taken instead, and tokens are estimated. Texts reach it
+	// in parts that end before a space between two letters: their tokens, one after the
+	// other, must be the text's, as they are with GPT-2's tokenizer and its kind.
 	Tokenize func(text string) ([]int32, error)
+	// TokenizeChat makes of the body of POST /v1/chat/completions the tokens that replicas
+	// make of it. Nil, or an error for one body: its messages are compared as bytes.
+	TokenizeChat func(body []byte) ([]int32, error)
 	// BlockTokens is the length of a block in tokens; 16.
 	BlockTokens int
 	// ChunkBytes is how much text stands for a block where there is no tokenizer; 64.
@@ -51,8 +60,14 @@ type Config struct {
 	FollowBlocks int
 	// NoFollow leaves the replicas' events alone: all is guessed.
 	NoFollow bool
-	// ReplicaKey is the API key with which replicas are asked what they hold; empty: none.
+	// ReplicaKey is the API key with which replicas are asked what they hold and which
+	// models they serve; empty: none.
 	ReplicaKey string
+	// AnyModel sends requests to any replica, whatever model they name: for servers that do
+	// not heed the name. Otherwise a replica gets only what it lists on /v1/models.
+	AnyModel bool
+	// ModelsInterval is how often replicas that stay ready are asked what they serve; 1 min.
+	ModelsInterval time.Duration
 	// EventSilence is how long a replica that sends events may say nothing; 3 s. It sends
 	// a heartbeat every second.
 	EventSilence time.Duration
@@ -84,6 +99,13 @@ type Config struct {
 	Hedge time.Duration
 	// Shadows are policies that choose for the same requests without effect.
 	Shadows []policy.Policy
+	// Keys are the API keys that let callers in, apart from probes and scrapers; none:
+	// everybody is. The replicas get the Authorization header as it came.
+	Keys []Key
+	// AllowedOrigins are the web pages that browsers may let in; "*" is all.
+	AllowedOrigins []string
+	// Version is what GET /version tells.
+	Version string
 	// AdminToken is what a caller of the endpoints that change replicas must bring; empty:
 	// there are none.
 	AdminToken string
@@ -135,6 +157,8 @@ func (c Config) withDefaults() (Config, error) {
 	orDefault(&c.IndexBlocks, 32768)
 	orDefault(&c.FollowBlocks, 1<<20)
 	orDefault(&c.EventSilence, 3*time.Second)
+	orDefault(&c.ModelsInterval, time.Minute)
+	orDefault(&c.Name, strings.ToLower(rand.Text()))
 	orDefault(&c.SourceInterval, 2*time.Second)
 	orDefault(&c.HistoryBlocks, 1<<18)
 	orDefault(&c.RetryWait, 25*time.Millisecond)
@@ -164,7 +188,7 @@ func (c Config) withDefaults() (Config, error) {
 	c.Retries = max(c.Retries, 0)
 	for _, limit := range []int64{
 		int64(c.BlockTokens), int64(c.ChunkBytes), int64(c.PrefixBlocks), int64(c.IndexBlocks), int64(c.IndexAge),
-		int64(c.FollowBlocks), int64(c.HistoryBlocks), int64(c.EventSilence), int64(c.SourceInterval), int64(c.Hedge),
+		int64(c.FollowBlocks), int64(c.HistoryBlocks), int64(c.EventSilence), int64(c.ModelsInterval), int64(c.SourceInterval), int64(c.Hedge),
 		int64(c.Breaker.Failures), int64(c.Breaker.Successes), int64(c.Breaker.Open),
 		c.MaxBody, c.MaxAnswer, int64(c.WriteTimeout), int64(c.LedgerRows),
 		int64(c.Health.Interval), int64(c.Health.Timeout), int64(c.Health.Fails), int64(c.Health.Passes),
@@ -183,17 +207,24 @@ func orDefault[T comparable](field *T, fallback T) {
 	}
 }
 
+// Validate says whether the replica can be used. Errors wrap ErrReplica.
+func (r Replica) Validate() error {
+	_, err := r.parse()
+	return err
+}
+
 // parse checks a replica's name and address. The ID travels in a header.
 func (r Replica) parse() (*url.URL, error) {
 	if r.ID == "" || len(r.ID) > 128 || strings.ContainsFunc(r.ID, func(c rune) bool { return c <= ' ' || c > '~' }) {
 		return nil, fmt.Errorf("%w: ID %q, want 1 to 128 printable ASCII characters without spaces", ErrReplica, r.ID)
 	}
 	u, err := url.Parse(r.URL)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %s: %w", ErrReplica, r.ID, err)
-	}
-	if (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
-		return nil, fmt.Errorf("%w: %s: URL %q, want http://host:port", ErrReplica, r.ID, r.URL)
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.Host == "" || u.RawQuery != "" || u.Fragment != "" {
+		want := "http://host:port"
+		if host, port, bad := net.SplitHostPort(r.URL); bad == nil && !strings.Contains(port, "/") {
+			want = "http://" + net.JoinHostPort(host, port)
+		}
+		return nil, fmt.Errorf("%w: %s: URL %q, want %s", ErrReplica, r.ID, r.URL, want)
 	}
 	return u, nil
 }

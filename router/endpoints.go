@@ -12,11 +12,17 @@ type healthAnswer struct {
 	Status   string          `json:"status"`
 	Draining bool            `json:"draining"`
 	Policy   string          `json:"policy"`
-	Replicas []ReplicaStatus `json:"replicas"`
+	Replicas []ReplicaStatus `json:"replicas,omitempty"`
 }
 
-// health answers 200 while at least one replica is ready, 503 otherwise.
+func (rt *Router) version(w http.ResponseWriter, r *http.Request) {
+	openai.WriteJSON(w, http.StatusOK, map[string]string{"version": rt.config.Version})
+}
+
+// health answers 200 while at least one replica is ready, 503 otherwise. Where there are
+// keys it says who the replicas are to those who may know.
 func (rt *Router) health(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set(headerRouter, rt.config.Name)
 	answer := healthAnswer{
 		Status: "ok", Draining: rt.isDraining(), Policy: rt.config.Policy.Name(), Replicas: rt.registry.status(),
 	}
@@ -32,6 +38,9 @@ func (rt *Router) health(w http.ResponseWriter, r *http.Request) {
 		answer.Status, status = "unavailable", http.StatusServiceUnavailable
 	case ready < len(answer.Replicas):
 		answer.Status = "degraded"
+	}
+	if !rt.keys.seesAll(r.Header) {
+		answer.Replicas = nil
 	}
 	openai.WriteJSON(w, status, answer)
 }

@@ -89,6 +89,7 @@ type fakeReplica struct {
 	mu       sync.Mutex
 	requests []seen
 	healthy  http.HandlerFunc
+	models   http.HandlerFunc
 	answer   http.HandlerFunc
 }
 
@@ -98,6 +99,7 @@ func newFakeReplica(t testing.TB, id string) *fakeReplica {
 	f := &fakeReplica{
 		id:      id,
 		healthy: func(w http.ResponseWriter, r *http.Request) {},
+		models:  http.NotFound,
 		answer: func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = io.WriteString(w, wholeAnswer)
@@ -116,6 +118,13 @@ func (f *fakeReplica) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		healthy := f.healthy
 		f.mu.Unlock()
 		healthy(w, r)
+		return
+	}
+	if r.URL.Path == "/v1/models" {
+		f.mu.Lock()
+		models := f.models
+		f.mu.Unlock()
+		models(w, r)
 		return
 	}
 	body, _ := io.ReadAll(r.Body)

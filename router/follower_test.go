@@ -350,7 +350,7 @@ func BenchmarkDecisionAtScale(b *testing.B) {
 		queries = append(queries, prompt{tokens: len(tokens), chains: []promptChain{{unit: policy.UnitTokens, open: open, blocks: open}}})
 	}
 	b.Logf("%d blocks of %d replicas, %d of them distinct", g.blocks.entries, replicas, len(g.blocks.blocks))
-	for _, name := range []string{"prefix_affinity", "consistent_hash", "cost"} {
+	for _, name := range policy.Names() {
 		b.Run(name, func(b *testing.B) {
 			p, err := policy.New(name, policy.DefaultOptions())
 			if err != nil {
@@ -360,10 +360,12 @@ func BenchmarkDecisionAtScale(b *testing.B) {
 			i := 0
 			for b.Loop() {
 				i++
-				booking, _, err := g.choose(wish{prompt: &queries[i*7919%prompts], policy: p, seq: uint64(i)})
+				q := &queries[i*7919%prompts]
+				booking, _, err := g.choose(wish{prompt: q, policy: p, seq: uint64(i)})
 				if err != nil {
 					b.Fatal(err)
 				}
+				g.count(q)
 				booking.end(false) // else its blocks would be waited for, and nobody stores them
 			}
 		})

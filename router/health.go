@@ -48,8 +48,13 @@ func (rt *Router) checkAll(ctx context.Context, checks *sync.WaitGroup) {
 			continue
 		}
 		r.checking = true
+		due := func(epoch string) bool {
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			return !rt.config.AnyModel && r.modelsDue(epoch, rt.config.ModelsInterval, g.clock.Now())
+		}
 		checks.Go(func() {
-			s := rt.check(ctx, r)
+			s := rt.check(ctx, r, due)
 			if ctx.Err() == nil { // else the failure is ours
 				g.saw(r, s)
 			}
@@ -60,8 +65,8 @@ func (rt *Router) checkAll(ctx context.Context, checks *sync.WaitGroup) {
 	}
 }
 
-// check asks one replica for its health.
-func (rt *Router) check(ctx context.Context, r *replica) sighting {
+// check asks one replica for its health, and for its models where that is due.
+func (rt *Router) check(ctx context.Context, r *replica, due func(epoch string) bool) sighting {
 	ctx, cancel := context.WithTimeout(ctx, rt.config.Health.Timeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.base.JoinPath(rt.config.Health.Path).String(), nil)
@@ -79,8 +84,15 @@ func (rt *Router) check(ctx context.Context, r *replica) sighting {
 	}
 	epoch := resp.Header.Get(headerEpoch)
 	switch {
+	case resp.Header.Get(headerRouter) == rt.config.Name:
+		return sighting{kind: seenUnready, err: "health check: the replica is this router itself"}
 	case resp.StatusCode/100 == 2:
-		return sighting{kind: seenOK, epoch: epoch}
+		s := sighting{kind: seenOK, epoch: epoch}
+		if due(epoch) {
+			models, err := rt.askModels(ctx, r)
+			s.models, s.asked = models, err == nil // who fails now is asked again
+		}
+		return s
 	case resp.StatusCode == http.StatusServiceUnavailable:
 		return unavailable("health check", epoch, body)
 	}

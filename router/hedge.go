@@ -15,19 +15,20 @@ func (x *exchange) race(first choice, w *wish) attempt {
 	after := x.router.config.Hedge
 	if after <= 0 || w.pin != "" || !x.route.retry {
 		ctx, cancel := context.WithCancelCause(x.r.Context())
-		a := x.send(ctx, cancel, first)
+		a := x.send(ctx, cancel, first, func() { x.tell(first) })
 		x.note(a, w)
 		return a
 	}
 	results := make(chan attempt, 2)
 	running := map[*booking]context.CancelCauseFunc{}
 	start := func(c choice) {
+		x.tell(c)
 		ctx, cancel := context.WithCancelCause(x.r.Context())
 		running[c.booking] = cancel
 		x.router.stay()
 		go func() {
 			defer x.router.leave()
-			a := x.send(ctx, cancel, c)
+			a := x.send(ctx, cancel, c, nil)
 			results <- a
 		}()
 	}

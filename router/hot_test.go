@@ -86,6 +86,7 @@ func (s *simulation) run(t testing.TB, p policy.Policy, replicas int, prompts []
 		if err != nil {
 			t.Fatal(err)
 		}
+		g.count(&prompts[k])
 		i, _ := g.search(d.Replica)
 		chain := prompts[k].chains[0].blocks
 		cached := match(caches[i], chain)

@@ -46,8 +46,12 @@ func BenchmarkAddedLatency(b *testing.B) {
 	}
 	bare := httputil.NewSingleHostReverseProxy(base)
 	bare.FlushInterval = -1
-	bare.Transport = newTransport()
-	plain := httptest.NewServer(bare)
+	bare.Transport = newTransport().other
+	plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// It reads the body while it is already answering, which net/http's server cuts short.
+		_ = http.NewResponseController(w).EnableFullDuplex()
+		bare.ServeHTTP(w, r)
+	}))
 	defer plain.Close()
 	rt, err := New(Config{Replicas: []Replica{{"r0", replica.URL}}, Log: quiet})
 	if err != nil {

@@ -104,6 +104,7 @@ func BenchmarkDecision(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
+			rt.registry.count(&q)
 			booking.end(true)
 		}
 	})

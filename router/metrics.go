@@ -22,6 +22,7 @@ type metrics struct {
 	lost                *prometheus.CounterVec
 	resyncs             *prometheus.CounterVec
 	hedges              *prometheus.CounterVec
+	loops               *prometheus.CounterVec
 	shadowRequests      *prometheus.CounterVec
 	shadowAgreed        *prometheus.CounterVec
 	shadowPrompt        *prometheus.CounterVec
@@ -59,6 +60,8 @@ func newMetrics(replicas *registry) *metrics {
 			"Times that a replica's events were out of step and its snapshot was taken anew.", "replica"),
 		hedges: counter("tailor_router_hedges_total",
 			"Requests sent to a second replica because the first took long, by which answered first.", "winner"),
+		loops: counter("tailor_router_loops_total",
+			"Requests that came back to this router through a replica.", "replica"),
 		shadowRequests: counter("tailor_router_shadow_requests_total",
 			"Requests by where a shadow policy would have sent them.", "policy", "replica"),
 		shadowAgreed: counter("tailor_router_shadow_agreed_total",
@@ -76,7 +79,7 @@ func newMetrics(replicas *registry) *metrics {
 		}),
 	}
 	m.registry.MustRegister(m.requests, m.retries, m.spills, m.promptTokens, m.cachedTokens, m.decision, replicaCollector{replicas},
-		m.delivered, m.computed, m.over, m.under, m.lost, m.resyncs, m.hedges,
+		m.delivered, m.computed, m.over, m.under, m.lost, m.resyncs, m.hedges, m.loops,
 		m.shadowRequests, m.shadowAgreed, m.shadowPrompt, m.shadowCached, m.shadowDropped)
 	return m
 }

@@ -33,13 +33,16 @@ type promptChain struct {
 	blocks []policy.Hash // under the request's salt
 }
 
-// promptReader turns requests into prompts. It is immutable.
+// promptReader turns requests into prompts. Nothing of it changes but what it remembers of
+// texts. Safe for concurrent use.
 type promptReader struct {
-	tokenize    func(string) ([]int32, error)
-	blockTokens int
-	chunkBytes  int
-	limit       int // blocks of one request
-	saltByKey   bool
+	tokenize     func(string) ([]int32, error)
+	tokenizeChat func([]byte) ([]int32, error)
+	memo         *memo
+	blockTokens  int
+	chunkBytes   int
+	limit        int // blocks of one request
+	saltByKey    bool
 }
 
 // sessionHeaders are the headers in which clients and other routers name a conversation.
@@ -52,7 +55,7 @@ func (p *promptReader) completion(header http.Header, body []byte) (prompt, erro
 		out := newPrompt(header, q.model, &q.user, &q.salt, &q.stream)
 		salt := p.salt(header, &q.salt)
 		if q.isText {
-			p.addPrompt(&out, salt, q.text)
+			p.addPrompt(&out, salt, q.text, 0, p.budget())
 		} else {
 			p.addTokens(&out, salt, q.tokens)
 		}
@@ -70,28 +73,58 @@ func (p *promptReader) parse(header http.Header, body []byte) (prompt, error) {
 	out := newPrompt(header, r.Model, r.User, r.CacheSalt, r.Stream)
 	salt := p.salt(header, r.CacheSalt)
 	for _, tokens := range r.Prompt.Tokens {
+		// A replica leaves off the beginning. Where it is to find out how much itself, the
+		// prompt is taken to fit.
+		if keep := r.TruncatePrompt; keep != nil && *keep > 0 {
+			tokens = tokens[max(0, len(tokens)-*keep):]
+		}
 		p.addTokens(&out, salt, tokens)
 	}
+	budget := p.budget()
 	for _, text := range r.Prompt.Texts {
-		p.addPrompt(&out, salt, text)
+		budget -= p.addPrompt(&out, salt, text, openai.Or(r.TruncatePrompt, 0), budget)
 	}
 	return out, nil
 }
 
-// addPrompt adds a text in tokens if it can, and if they will be looked at.
-func (p *promptReader) addPrompt(out *prompt, salt, text string) {
-	if len(out.chains) == maxChains {
+// budget is how many bytes of text of one request are tokenized.
+func (p *promptReader) budget() int { return p.limit * p.blockTokens * tokenBytes }
+
+// addPrompt adds a text in tokens if it can, and if they will be looked at: of those, the
+// last keep if that is positive. It tokenizes at most budget bytes, and says how many.
+func (p *promptReader) addPrompt(out *prompt, salt, text string, keep, budget int) (read int) {
+	if len(out.chains) == maxChains || p.tokenize == nil {
 		p.addText(out, salt, text)
-	} else if tokens, ok := p.encode(text); ok {
-		p.addTokens(out, salt, tokens)
-	} else {
-		p.addText(out, salt, text)
+		return 0
 	}
+	most := p.room(out) * p.blockTokens
+	if keep > 0 {
+		most = budget // all of them are needed to know the last
+	}
+	tokens, read, err := p.encode(salt, text, most, budget)
+	switch rest := p.estimate(len(text) - read); {
+	case err != nil:
+		p.addText(out, salt, text)
+	case keep > 0 && rest > 0: // where its tokens begin is not known
+		out.tokens += keep
+		out.add(policy.UnitTokens, nil, salt)
+	case keep > 0:
+		p.addTokens(out, salt, tokens[max(0, len(tokens)-keep):])
+	default:
+		p.addTokens(out, salt, tokens)
+		out.tokens += rest
+	}
+	return read
+}
+
+// estimate is about how many tokens so many bytes of text have.
+func (p *promptReader) estimate(bytes int) int {
+	return (bytes*p.blockTokens + p.chunkBytes - 1) / p.chunkBytes
 }
 
 // chat reads the body of POST /v1/chat/completions. Which tokens the messages become is
-// the replica's chat template's affair, so their JSON is taken as text: a conversation
-// that goes on begins with what it was before.
+// the replica's chat template's affair. Where it is not known their JSON is taken as text:
+// a conversation that goes on begins with what it was before.
 func (p *promptReader) chat(header http.Header, body []byte) (prompt, error) {
 	var r struct {
 		Model     string          `json:"model"`
@@ -104,6 +137,12 @@ func (p *promptReader) chat(header http.Header, body []byte) (prompt, error) {
 		return prompt{}, err
 	}
 	out := newPrompt(header, r.Model, r.User, r.CacheSalt, r.Stream)
+	if p.tokenizeChat != nil && len(body) <= p.budget() {
+		if tokens, err := p.tokenizeChat(body); err == nil {
+			p.addTokens(&out, p.salt(header, r.CacheSalt), tokens)
+			return out, nil
+		}
+	}
 	var text bytes.Buffer
 	if len(r.Messages) > 0 && json.Compact(&text, r.Messages) == nil {
 		p.addText(&out, p.salt(header, r.CacheSalt), strings.TrimSuffix(text.String(), "]"))
@@ -127,14 +166,6 @@ func newPrompt(header http.Header, model string, user, salt *string, stream *boo
 	return out
 }
 
-func (p *promptReader) encode(text string) ([]int32, bool) {
-	if p.tokenize == nil {
-		return nil, false
-	}
-	tokens, err := p.tokenize(text)
-	return tokens, err == nil
-}
-
 func (p *promptReader) addTokens(out *prompt, salt string, tokens []int32) {
 	out.tokens += len(tokens)
 	if len(out.chains) == maxChains {
@@ -145,7 +176,7 @@ func (p *promptReader) addTokens(out *prompt, salt string, tokens []int32) {
 }
 
 func (p *promptReader) addText(out *prompt, salt string, text string) {
-	out.tokens += (len(text)*p.blockTokens + p.chunkBytes - 1) / p.chunkBytes
+	out.tokens += p.estimate(len(text))
 	if len(out.chains) == maxChains {
 		return
 	}

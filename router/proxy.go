@@ -52,10 +52,9 @@ func (rt *Router) serve(w http.ResponseWriter, r *http.Request, how route) {
 		router: rt, route: how, w: w, control: http.NewResponseController(w), r: r, start: rt.config.Clock.Now(),
 	}
 	x.row = Row{
-		Time: x.start, RequestID: requestID(r.Header), Path: r.URL.Path, Policy: how.policy.Name(),
+		Time: x.start, RequestID: w.Header().Get(headerRequest), Path: r.URL.Path, Policy: how.policy.Name(),
 		Candidates: []policy.Candidate{}, Failures: []Failure{},
 	}
-	w.Header().Set(headerRequest, x.row.RequestID)
 	defer x.settle()
 	if !rt.enter() {
 		x.refuse(OutcomeNoReplica, &openai.Error{
@@ -65,6 +64,10 @@ func (rt *Router) serve(w http.ResponseWriter, r *http.Request, how route) {
 		return
 	}
 	defer rt.leave()
+	if e := rt.cameRound(r.Header); e != nil {
+		x.refuse(OutcomeInvalid, e)
+		return
+	}
 	if x.read() {
 		x.attempt()
 	}
@@ -119,9 +122,16 @@ func (x *exchange) nobody(err error) {
 		x.refuse(OutcomeInvalid, e)
 		return
 	}
+	if e, ok := errors.AsType[*unknownModelError](err); ok {
+		x.refuse(OutcomeInvalid, e.openAI())
+		return
+	}
 	message := "no replica is ready"
-	if errors.Is(err, ErrNotReady) {
+	switch {
+	case errors.Is(err, ErrNotReady):
 		message = "the replica asked for is not ready"
+	case x.prompt.model != "" && x.router.registry.anyServes():
+		message = fmt.Sprintf("no replica that serves model %q is ready", x.prompt.model)
 	}
 	x.refuse(OutcomeNoReplica, &openai.Error{
 		Status: http.StatusServiceUnavailable, RetryAfter: x.router.retryAfter(), Type: openai.TypeServer,

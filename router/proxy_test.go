@@ -283,7 +283,7 @@ func TestOtherPathsGoToAnyReadyReplica(t *testing.T) {
 	rt.fakes[1].server.Close()
 	served := map[string]bool{}
 	for range 30 {
-		a := rt.do(http.MethodGet, "/v1/models", "")
+		a := rt.do(http.MethodGet, "/v1/voices", "")
 		if a.status != 200 || a.body != wholeAnswer {
 			t.Fatalf("status %d: %s", a.status, a.body)
 		}

@@ -22,6 +22,7 @@ import (
 //     are not known in tokens are always a guess.
 //   - Safe for concurrent use.
 type registry struct {
+	router      string // its name
 	blockTokens int
 	indexBlocks int
 	indexAge    time.Duration
@@ -113,12 +114,28 @@ func (g *registry) announce() {
 
 func (g *registry) newIndex() *prefixIndex { return newPrefixIndex(g.indexBlocks, g.indexAge) }
 
+// asked are the replicas that a request may go to: all, or the one that it will have; the
+// lock is held.
+func (g *registry) asked(pin string) []*replica {
+	if pin == "" {
+		return g.replicas
+	}
+	i, found := g.search(pin)
+	if !found {
+		return nil
+	}
+	return g.replicas[i : i+1]
+}
+
 // choose picks a replica and books the request on it. Its errors wrap
-// policy.ErrNoReplica, ErrUnknownReplica or ErrNotReady.
+// policy.ErrNoReplica, ErrUnknownReplica or ErrNotReady, or are an *unknownModelError.
 func (g *registry) choose(w wish) (*booking, policy.Decision, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := g.clock.Now()
+	if err := g.mustOffer(w.prompt.model, g.asked(w.pin)); err != nil {
+		return nil, policy.Decision{}, err
+	}
 	states := g.takeStock(w, now)
 	q := w.prompt.request(g.blockTokens, w.seq)
 	if len(q.Blocks) > 0 {
@@ -129,11 +146,6 @@ func (g *registry) choose(w wish) (*booking, policy.Decision, error) {
 			}
 		}
 		q.Heat, q.Depth = g.traffic.share(q.Blocks, longest), g.traffic.depth
-		if len(w.tried) == 0 && g.traffic.add(q.Blocks, len(states)) {
-			for _, r := range g.replicas {
-				r.recent /= 2
-			}
-		}
 	}
 	var (
 		d   policy.Decision
@@ -151,15 +163,30 @@ func (g *registry) choose(w wish) (*booking, policy.Decision, error) {
 	return g.book(g.replicas[i], w.prompt, d.Cached, now), d, nil
 }
 
+// count enters a request into the traffic that choices go by.
+func (g *registry) count(q *prompt) {
+	if len(q.chains) == 0 || len(q.chains[0].blocks) == 0 {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.traffic.add(q.chains[0].blocks, len(g.replicas)) {
+		for _, r := range g.replicas {
+			r.recent /= 2
+		}
+	}
+}
+
 // takeStock is the state of all replicas as a policy sees them, valid until the lock is
 // given back.
 func (g *registry) takeStock(w wish, now time.Time) []policy.Replica {
 	g.states, g.matched = g.states[:0], g.matched[:0]
-	heed := slices.ContainsFunc(g.replicas, (*replica).ready)
+	model := w.prompt.model
+	heed := slices.ContainsFunc(g.replicas, func(r *replica) bool { return r.ready() && r.offers(model) })
 	for _, r := range g.replicas {
 		g.matched = append(g.matched, 0)
 		g.states = append(g.states, policy.Replica{
-			ID: r.id, Ready: r.serves() && (!heed || r.trusted()) && !slices.Contains(w.tried, r.id),
+			ID: r.id, Ready: r.serves() && r.offers(model) && (!heed || r.trusted()) && !slices.Contains(w.tried, r.id),
 			Held: r.heldBlocks(), Active: r.active, Recent: r.recent, Load: r.load,
 		})
 	}

@@ -5,9 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"mime"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,9 +22,7 @@ func (x *exchange) relay(resp *http.Response) {
 		x.delivered = d
 	}
 	body := &firstRead{from: resp.Body, on: func() {
-		if x.computed = resp.StatusCode/100 == 2; x.computed {
-			x.booking.answered()
-		}
+		x.computed = resp.StatusCode/100 == 2
 		x.row.FirstByte = x.router.config.Clock.Now().Sub(x.start).Seconds()
 	}}
 	switch {
@@ -34,11 +33,17 @@ func (x *exchange) relay(resp *http.Response) {
 	default:
 		x.row.Outcome = OutcomeOK
 	}
-	if kind, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); kind == "text/event-stream" {
+	if isEventStream(resp.Header) {
 		x.relayStream(resp, body)
 	} else {
 		x.relayWhole(resp, body)
 	}
+}
+
+// isEventStream says whether an answer comes in events. Parameters may follow the type.
+func isEventStream(h http.Header) bool {
+	kind, _, _ := strings.Cut(h.Get("Content-Type"), ";")
+	return strings.EqualFold(strings.TrimSpace(kind), "text/event-stream")
 }
 
 // firstRead tells when the first byte has been read.
@@ -107,11 +112,18 @@ func (x *exchange) relayStream(resp *http.Response, body io.Reader) {
 	held, buffer := buffers.held[:0], buffers.read
 	started, whole := false, true // whole: what has been sent ends with an event's end
 	send := func(p []byte, last bool) bool {
-		if !started {
-			started = true
-			x.writeHead(resp.StatusCode, resp.Header, x.booking.id, -1)
+		if started {
+			return x.write(p, last)
 		}
-		return x.write(p, last)
+		started = true
+		x.writeHead(resp.StatusCode, resp.Header, x.booking.id, -1)
+		if !x.write(p, last) {
+			return false
+		}
+		if x.computed && !x.settled { // only now: the client waits for its first event
+			x.booking.answered()
+		}
+		return true
 	}
 	for {
 		n, err := body.Read(buffer)
@@ -219,17 +231,34 @@ func (x *exchange) brokeOff(err error) *openai.Error {
 // writeHead sends status and headers. size -1: unknown.
 func (x *exchange) writeHead(status int, from http.Header, replica string, size int64) {
 	header := x.w.Header()
-	for name, values := range forwarded(from) {
-		header[name] = values
+	if len(x.router.config.AllowedOrigins) > 0 {
+		from = withoutOrigins(header, from)
 	}
-	header.Del("Content-Length")
+	forward(header, from)
+	delete(header, "Content-Length")
 	if size >= 0 {
 		header["Content-Length"] = []string{strconv.FormatInt(size, 10)}
 	}
-	header.Set(headerReplica, replica)
-	header.Set(headerRequest, x.row.RequestID)
+	header[headerReplica] = []string{replica}
+	header[headerRequest] = []string{x.row.RequestID}
 	x.row.Status = status
 	x.w.WriteHeader(status)
+}
+
+// withoutOrigins leaves off what a replica says of the pages that browsers may let in: the
+// router has said so in own.
+func withoutOrigins(own, from http.Header) http.Header {
+	out := http.Header{}
+	for name, values := range from {
+		switch {
+		case strings.HasPrefix(name, "Access-Control-"):
+		case name == "Vary":
+			out[name] = slices.Concat(own[name], values)
+		default:
+			out[name] = values
+		}
+	}
+	return out
 }
 
 // write sends bytes to the client now. last: the replica has nothing more to say. False:

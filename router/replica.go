@@ -22,10 +22,12 @@ const (
 
 // sighting is one thing seen of a replica: a health check's result, or what a request met.
 type sighting struct {
-	kind  sightingKind
-	err   string // why, unless all is well
-	epoch string // of the process and its cache; empty if not told
-	fault bool   // an answer of 5xx: alive, but the breaker counts it
+	kind   sightingKind
+	err    string        // why, unless all is well
+	epoch  string        // of the process and its cache; empty if not told
+	asked  bool          // it was asked which models it serves, and
+	models []servedModel // answered so; nil: not at all
+	fault  bool          // an answer of 5xx: alive, but the breaker counts it
 }
 
 type sightingKind int
@@ -39,6 +41,7 @@ const (
 	seenBusy                         // a request was turned away because too many wait
 	seenUnready                      // says that it cannot serve
 	seenDraining                     // says that it is about to leave
+	seenLoop                         // a request came back from it: it leads to this router
 )
 
 // replica is one replica as the registry knows it.
@@ -52,11 +55,14 @@ const (
 //   - Health checks say nothing of requests that fail on a replica that is well: those the
 //     breaker counts, and opens. Where that would leave nobody, breakers are not heeded:
 //     requests that fail everywhere are probably the requests' fault.
+//   - One that leads back to this router is unready, and where only a request could show it,
+//     for a while.
 //   - expected is there if and only if copy is.
 //   - Not safe for concurrent use: the registry's lock covers it.
 type replica struct {
 	id      string
 	base    *url.URL
+	hop     string // what is added to the header X-Tailor-Via of requests to it
 	source  string
 	held    bool // by an operator
 	removed bool
@@ -69,8 +75,11 @@ type replica struct {
 	lastError   string
 	lastErrorAt time.Time
 	epoch       string
-	pastEpoch   string // the one before
-	checking    bool   // a health check is under way
+	pastEpoch   string        // the one before
+	checking    bool          // a health check is under way
+	loopUntil   time.Time     // taken to lead back here
+	models      []servedModel // sorted by ID; nil: it does not say
+	modelsAt    time.Time     // when it was asked
 
 	load    policy.Load
 	active  int // prompt tokens of requests in flight, cached or not
@@ -97,7 +106,7 @@ var (
 
 func (g *registry) newReplica(id string, base *url.URL, source string) *replica {
 	r := &replica{
-		id: id, base: base, source: source, state: StateUnready, since: g.clock.Now(),
+		id: id, base: base, hop: hopOf(g.router, id), source: source, state: StateUnready, since: g.clock.Now(),
 		trials: g.breaker.Successes, waiting: map[*booking]struct{}{}, index: g.newIndex(),
 	}
 	r.breaker = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
@@ -164,8 +173,14 @@ func (r *replica) see(s sighting, h Health, now time.Time) (changed, forget bool
 	case seenOK:
 		r.fails, r.broken = 0, 0
 		r.passes++
-		if r.state != StateDown || r.passes >= h.Passes {
+		switch {
+		case now.Before(r.loopUntil):
+			r.state = StateUnready
+		case r.state != StateDown || r.passes >= h.Passes:
 			r.state = StateReady
+		}
+		if s.asked {
+			r.models, r.modelsAt = s.models, now
 		}
 	case seenAlive, seenBusy:
 		r.broken = 0
@@ -180,9 +195,12 @@ func (r *replica) see(s sighting, h Health, now time.Time) (changed, forget bool
 		}
 	case seenRefused:
 		r.state, r.passes = StateDown, 0
-	case seenUnready, seenDraining:
+	case seenUnready, seenDraining, seenLoop:
 		r.fails, r.passes = 0, 0
 		r.state = StateUnready
+		if s.kind == seenLoop {
+			r.loopUntil = now.Add(loopWait)
+		}
 		if s.kind == seenDraining {
 			r.state = StateDraining
 		}

@@ -23,6 +23,7 @@ type Router struct {
 	registry *registry
 	ledger   *ledger
 	metrics  *metrics
+	keys     *keyring
 	past     *past
 	shadows  *shadows
 	handler  http.Handler
@@ -42,11 +43,13 @@ func New(config Config) (*Router, error) {
 	rt := &Router{
 		config: config,
 		prompts: promptReader{
-			tokenize: config.Tokenize, blockTokens: config.BlockTokens, chunkBytes: config.ChunkBytes,
+			tokenize: config.Tokenize, tokenizeChat: config.TokenizeChat, memo: newMemo(memoBytes),
+			blockTokens: config.BlockTokens, chunkBytes: config.ChunkBytes,
 			limit: config.PrefixBlocks, saltByKey: config.SaltByKey,
 		},
+		keys: newKeyring(config.Keys, config.AdminToken),
 		registry: &registry{
-			news:        make(chan struct{}),
+			news: make(chan struct{}), router: config.Name,
 			blockTokens: config.BlockTokens, indexBlocks: config.IndexBlocks, indexAge: config.IndexAge,
 			health: config.Health, breaker: config.Breaker, clock: config.Clock, log: config.Log,
 			blocks: newBlockIndex(config.BlockTokens, config.FollowBlocks), traffic: newTraffic(),
@@ -144,7 +147,12 @@ func (rt *Router) isDraining() bool {
 }
 
 // ServeHTTP implements http.Handler.
-func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) { rt.handler.ServeHTTP(w, r) }
+func (rt *Router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set(headerRequest, requestID(r.Header))
+	if !rt.allowOrigins(w, r) {
+		rt.handler.ServeHTTP(w, r)
+	}
+}
 
 func (rt *Router) routes() http.Handler {
 	// Requests are numbered per kind: a poll of /v1/models must not take a turn from the
@@ -163,25 +171,46 @@ func (rt *Router) routes() http.Handler {
 			Message: r.URL.Path + " does not take " + r.Method,
 		})
 	})
-	mux.Get("/health", rt.health)
-	mux.Get("/metrics", rt.metrics.handler().ServeHTTP)
-	mux.Get("/v1/replicas", rt.replicas)
-	mux.Get("/v1/ledger", rt.ledgerRows)
+	get := func(path string, handler http.HandlerFunc) {
+		mux.Get(path, handler)
+		mux.Head(path, handler) // net/http leaves the body away
+	}
+	// Probes and scrapers have no keys.
+	get("/health", rt.health)
+	get("/version", rt.version)
+	get("/metrics", rt.metrics.handler().ServeHTTP)
+	get("/v1/replicas", rt.allSeeing(rt.replicas))
+	get("/v1/ledger", rt.allSeeing(rt.ledgerRows))
+	get("/v1/devices", rt.allSeeing(rt.devices))
 	mux.Post("/v1/replicas", rt.admin(rt.addReplica))
 	mux.Delete("/v1/replicas/{id}", rt.admin(rt.removeReplica))
 	mux.Post("/v1/replicas/{id}/drain", rt.admin(rt.holdReplica(true)))
 	mux.Delete("/v1/replicas/{id}/drain", rt.admin(rt.holdReplica(false)))
-	mux.Post("/v1/completions", func(w http.ResponseWriter, r *http.Request) {
+	mux.Post("/v1/completions", rt.keyed(func(w http.ResponseWriter, r *http.Request) {
 		rt.serve(w, r, route{policy: rt.config.Policy, read: rt.prompts.completion, seq: &completions, retry: true, ledger: true})
-	})
-	mux.Post("/v1/chat/completions", func(w http.ResponseWriter, r *http.Request) {
+	}))
+	mux.Post("/v1/chat/completions", rt.keyed(func(w http.ResponseWriter, r *http.Request) {
 		rt.serve(w, r, route{policy: rt.config.Policy, read: rt.prompts.chat, seq: &completions, retry: true, ledger: true})
-	})
+	}))
 	// Any ready replica will do for the rest. What a request means is not known here, so
 	// only those that may be repeated by their method are.
-	mux.HandleFunc("/v1/*", func(w http.ResponseWriter, r *http.Request) {
+	other := rt.keyed(func(w http.ResponseWriter, r *http.Request) {
 		repeatable := r.Method == http.MethodGet || r.Method == http.MethodHead
 		rt.serve(w, r, route{policy: policy.NewLeastLoaded(), seq: &others, retry: repeatable})
 	})
+	get("/v1/models", rt.keyed(rt.listModels(other)))
+	get("/v1/models/*", rt.keyed(rt.oneModel(other)))
+	// Whoever asks for a cache must not get any one's: a router that follows this one would
+	// take it for what stands behind all of it.
+	mux.HandleFunc("/v1/cache", rt.noCache)
+	mux.HandleFunc("/v1/cache/*", rt.noCache)
+	mux.HandleFunc("/v1/*", other)
 	return mux
+}
+
+func (rt *Router) noCache(w http.ResponseWriter, r *http.Request) {
+	openai.WriteError(w, &openai.Error{
+		Status: http.StatusNotFound, Type: openai.TypeInvalidRequest, Code: openai.CodeNotFound,
+		Message: "a router has no cache: ask a replica for " + r.URL.Path,
+	})
 }

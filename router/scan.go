@@ -48,6 +48,8 @@ func scanCompletion(body []byte) (q scanned, ok bool) {
 			good = first(&seen.salt) && s.text(&q.salt)
 		case "stream":
 			good = first(&seen.stream) && s.flag(&q.stream)
+		case "truncate_prompt_tokens":
+			good = s.peek() == 'n' && s.word("null") // else the prompt is another one
 		case "prompt":
 			good = first(&seen.prompt)
 			if s.peek() == '"' {

@@ -95,7 +95,7 @@ func (s *shadows) take(e shadowEvent) {
 		}
 		return
 	}
-	fleet := s.registry.fleet()
+	fleet := s.registry.fleet(e.prompt.model)
 	halve := false
 	q := e.prompt.request(s.registry.blockTokens, e.request)
 	if len(q.Blocks) > 0 {
@@ -129,12 +129,13 @@ type fleetMember struct {
 	forgets uint64
 }
 
-func (g *registry) fleet() []fleetMember {
+// fleet is who there is for a model.
+func (g *registry) fleet(model string) []fleetMember {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	out := make([]fleetMember, len(g.replicas))
 	for i, r := range g.replicas {
-		out[i] = fleetMember{id: r.id, ready: r.ready(), forgets: r.forgets}
+		out[i] = fleetMember{id: r.id, ready: r.ready() && r.offers(model), forgets: r.forgets}
 	}
 	return out
 }

@@ -29,11 +29,12 @@ func ParseReplica(text string) (Replica, error) {
 	r := Replica{URL: text}
 	if id, rest, named := strings.Cut(text, "="); named && !strings.Contains(id, "/") {
 		r = Replica{ID: id, URL: rest}
-	} else if u, err := url.Parse(text); err == nil {
+	} else if u, err := url.Parse(text); err == nil && u.Host != "" {
 		r.ID = u.Host
+	} else {
+		r.ID = text // which the error is about
 	}
-	_, err := r.parse()
-	return r, err
+	return r, r.Validate()
 }
 
 // FileSource is a file with a replica a line, as [ParseReplica] reads it; empty lines and

@@ -22,6 +22,7 @@ type ReplicaStatus struct {
 	InFlight       int        `json:"in_flight"`
 	InFlightTokens int        `json:"in_flight_tokens"` // of prompts, without those expected to be cached
 	Served         uint64     `json:"served"`
+	Models         []string   `json:"models"` // null: it does not say, and is taken to serve any
 	Knowledge      Knowledge  `json:"knowledge"`
 	IndexBlocks    int        `json:"index_blocks"`
 	Epoch          string     `json:"epoch"`
@@ -43,6 +44,9 @@ func (g *registry) status() []ReplicaStatus {
 			InFlight: r.load.Requests, InFlightTokens: r.load.Tokens, Served: r.served,
 			Knowledge: KnowledgeGuessed, IndexBlocks: r.heldBlocks(), Epoch: r.epoch, Resyncs: r.resyncs,
 			FailedChecks: r.fails, LastError: r.lastError,
+		}
+		for _, m := range r.models {
+			out[i].Models = append(out[i].Models, m.id)
 		}
 		if r.copy != nil {
 			out[i].Knowledge, out[i].EventSeq = KnowledgeExact, r.copy.seq

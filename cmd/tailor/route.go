@@ -10,9 +10,11 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
+	"tailor/internal/openai"
 	"tailor/model/tokenizer"
 	"tailor/router"
 	"tailor/router/policy"
+	"tailor/server"
 )
 
 // routeFlags are the options of a router over replicas that run elsewhere.
@@ -30,6 +32,9 @@ type routeFlags struct {
 	healthInterval, timeout time.Duration
 	ledger                  string
 	adminToken, replicaKey  string // files
+	anyModel                bool
+	access                  accessFlags
+	drain                   time.Duration
 }
 
 func newRoute() *cobra.Command {
@@ -40,8 +45,9 @@ func newRoute() *cobra.Command {
 		Long: `Route over running replicas, Tailor's or any that speak the OpenAI API. A replica is given as
 URL or ID=URL, in a file with one on each line that is read again when it changes, or by a DNS
 name: host:port, an address for each replica, or _service._proto.name, its SRV records.
-Prefixes are compared in blocks of tokens as the model's tokenizer makes them; --bytes compares
-the text itself, for replicas that serve another model. What Tailor's replicas hold is known
+A request goes to a replica that lists its model. Prefixes are compared in blocks of tokens as
+the model's tokenizer and chat template make them; --bytes compares the text itself, for
+replicas that serve another model. What Tailor's replicas hold is known
 from their own events; of others it is guessed. Several routers need nothing of each other.`,
 		Example: `  tailor route --replica http://127.0.0.1:8081 --replica http://127.0.0.1:8082
   tailor route --replica a=http://10.0.0.1:8000 --replica b=http://10.0.0.2:8000 --bytes
@@ -61,7 +67,7 @@ from their own events; of others it is guessed. Several routers need nothing of 
 				cfg.LedgerFile = file
 			}
 			group, ctx := errgroup.WithContext(cmd.Context())
-			_, url, err := startRouter(ctx, group, cfg, f.listen, nil, func() {})
+			_, url, err := startRouter(ctx, group, cfg, f.listen, f.access.tls, f.drain, func() {})
 			if err != nil {
 				return stopGroup(group, err)
 			}
@@ -86,6 +92,7 @@ from their own events; of others it is guessed. Several routers need nothing of 
 	flags.IntVar(&f.depth, "prefix-depth", 0, "blocks of the prefix that the hash policies look at; 0: as many as tell the traffic's prefixes apart")
 	flags.StringSliceVar(&f.shadows, "shadow", nil, "policies, separated by commas, that choose for the same requests without effect; see /metrics")
 	flags.StringVar(&f.model, "model", "", "folder whose tokenizer the replicas use (default: the bundled model's)")
+	flags.BoolVar(&f.anyModel, "any-model", false, "send requests to any replica whatever model they name, for servers that do not heed the name")
 	flags.BoolVar(&f.bytesOnly, "bytes", false, "compare prefixes as bytes of text, without a tokenizer")
 	flags.BoolVar(&f.noEvents, "no-events", false, "guess what replicas hold even where they would tell")
 	flags.IntVar(&f.blockSize, "block-size", 16, "tokens in a replica's KV block, 1 to 256")
@@ -98,6 +105,8 @@ from their own events; of others it is guessed. Several routers need nothing of 
 	flags.DurationVar(&f.hedge, "hedge", 0, "how long an answer may take to begin before a second replica is asked too; 0: never")
 	flags.DurationVar(&f.healthInterval, "health-interval", time.Second, "time between two health checks of a replica")
 	flags.DurationVar(&f.timeout, "health-timeout", 5*time.Second, "how long a health check may take; three failures put a replica down")
+	addDrainFlag(cmd, &f.drain)
+	f.access.addDoor(cmd)
 	return cmd
 }
 
@@ -121,11 +130,15 @@ func (f *routeFlags) config(cmd *cobra.Command) (router.Config, error) {
 	case f.healthInterval <= 0 || f.timeout <= 0:
 		return fail("--health-interval %v, --health-timeout %v: must be more than 0", f.healthInterval, f.timeout)
 	}
+	if err := f.access.validate(cmd); err != nil {
+		return cfg, err
+	}
 	log, err := newLogger(cmd)
 	if err != nil {
 		return cfg, err
 	}
 	cfg = router.Config{
+		Keys: f.access.routerKeys(), AllowedOrigins: f.access.allowedOrigins, AnyModel: f.anyModel, Version: version(),
 		BlockTokens: f.blockSize, IndexBlocks: f.kvBlocks, SaltByKey: f.isolateKeys, NoFollow: f.noEvents,
 		Retries: f.retries, Hedge: f.hedge, Log: log,
 		Health: router.Health{Interval: f.healthInterval, Timeout: f.timeout},
@@ -146,7 +159,11 @@ func (f *routeFlags) config(cmd *cobra.Command) (router.Config, error) {
 		cfg.Shadows = append(cfg.Shadows, p)
 	}
 	for i, text := range f.replicas {
-		cfg.Replicas = append(cfg.Replicas, parseReplica(i, text))
+		r := parseReplica(i, text)
+		if err := r.Validate(); err != nil {
+			return fail("--replica %s: %w", text, err)
+		}
+		cfg.Replicas = append(cfg.Replicas, r)
 	}
 	if f.file != "" {
 		cfg.Sources = append(cfg.Sources, router.FileSource{Path: f.file})
@@ -173,9 +190,42 @@ func (f *routeFlags) config(cmd *cobra.Command) (router.Config, error) {
 		if err != nil {
 			return cfg, err
 		}
-		cfg.Tokenize = func(text string) ([]int32, error) { return tok.Encode(text, false) }
+		template, err := f.access.template(&checkpoint{name: folder.Name(), files: folder.FS()})
+		if err != nil {
+			return cfg, err
+		}
+		cfg.Tokenize, cfg.TokenizeChat = tokenize(tok), tokenizeChat(template, tok)
 	}
 	return cfg, nil
+}
+
+// tokenize makes tokens of the prompts of completions, as a replica does.
+func tokenize(tok *tokenizer.Tokenizer) func(string) ([]int32, error) {
+	return func(text string) ([]int32, error) { return tok.Encode(text, false) }
+}
+
+// maxChatText bounds the text of a conversation that a router tokenizes. More than fits into
+// any context that there is, replicas refuse.
+const maxChatText = 512 << 10
+
+// tokenizeChat makes tokens of the body of a chat request, as a replica does; nil where the
+// model has no template. Where a replica is to find out what fits, all is taken to fit.
+func tokenizeChat(template *server.ChatTemplate, tok *tokenizer.Tokenizer) func([]byte) ([]int32, error) {
+	if template == nil {
+		return nil
+	}
+	encoder := server.NewChatEncoder(template, tok)
+	return func(body []byte) ([]int32, error) {
+		req, err := openai.ParseChat(body)
+		if err != nil {
+			return nil, err
+		}
+		tokens, err := encoder.Tokens(req, maxChatText)
+		if keep := openai.Or(req.TruncatePrompt, 0); err == nil && keep > 0 {
+			tokens = tokens[max(0, len(tokens)-keep):]
+		}
+		return tokens, err
+	}
 }
 
 // secretFile reads a file that holds one secret; no file is no secret.

@@ -18,7 +18,8 @@ func TestRouteMisuse(t *testing.T) {
 		{}, {one, "--block-size=0"}, {one, "--kv-blocks=0"}, {one, "--prefix-depth=-1"}, {one, "--retries=-1"},
 		{one, "--hedge=-1s"}, {one, "--health-timeout=0s"}, {one, "--policy=sticky"}, {one, "--shadow=random,sticky"},
 		{"--replicas-dns=nonsense"}, {"--replicas-dns=_http.name"}, {"--replica=nonsense"},
-		{one, "--admin-token-file=" + empty}, {one, "--replica-key-file=/nowhere"},
+		{one, "--admin-token-file=" + empty}, {one, "--replica-key-file=/nowhere"}, {one, "--api-key-file=" + empty},
+		{one, "--allow-origin=a.example"}, {one, "--tls-cert=/nowhere"},
 	} {
 		if code := run(append([]string{"route", "--listen=127.0.0.1:0"}, args...)); code != 2 {
 			t.Errorf("route %v: exit status %d, want 2", args, code)
