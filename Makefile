@@ -8,10 +8,10 @@ PKGS        := ./...
 # go-nvml binds NVML functions that NVIDIA marks deprecated; the C compiler says so on every build.
 export CGO_CFLAGS ?= -O2 -g -Wno-deprecated-declarations
 
-.PHONY: help build run e2e slow test fmt vet staticcheck unit race portable lint fuzz soak explore bench clean
+.PHONY: help build run e2e slow test fmt vet staticcheck unit race portable arm64 lint fuzz soak explore bench clean
 
 help: ## this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 build: ## compile bin/tailor
 	@mkdir -p bin
@@ -45,6 +45,10 @@ portable: ## no assembly, no cgo: the same tests at their shorter sizes
 	CGO_ENABLED=0 $(GO) build -tags purego -o /dev/null ./cmd/tailor
 	CGO_ENABLED=0 $(GO) test -tags purego -short -count=1 $(PKGS)
 
+arm64: ## the kernels' and the model's tests for arm64 under qemu-user; says so and stops if qemu-aarch64 is absent
+	@command -v qemu-aarch64 >/dev/null || { echo "make arm64 needs qemu-aarch64, of Debian's package qemu-user"; exit 1; }
+	GOARCH=arm64 CGO_ENABLED=0 $(GO) test -exec qemu-aarch64 -short -count=1 -timeout 30m ./model/kernel ./model/kernel/blas ./model
+
 FUZZTIME ?= 30s
 fuzz: ## every fuzz target for FUZZTIME (30s) each
 	@for pkg in $$($(GO) list $(PKGS)); do \
@@ -66,8 +70,8 @@ e2e: ## the official Go and Node clients against the built program (fetches the 
 slow: ## 2,000 clients of a byte a second beside 8 normal ones (about 3 minutes)
 	cd e2e && $(GO) test -count=1 -run SlowClients -v . -slow 2000
 
-bench: build ## the lesson's comparison: random routing against prefix affinity
-	./$(BIN) bench --workload lesson
+bench: build ## the default comparison: the lesson's requests under six routing policies (up to 3 minutes on two cores)
+	./$(BIN) bench
 
 clean:
 	rm -rf bin

@@ -11,10 +11,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"tailor/router"
 	"tailor/server"
 )
 
-// accessFlags say who may use a replica, and how it is reached.
+// accessFlags say who may use a replica or a router, and how it is reached.
 type accessFlags struct {
 	apiKeys           []string
 	apiKeyFile        string
@@ -28,12 +29,19 @@ type accessFlags struct {
 	tls  *tls.Config  // nil: none
 }
 
+// add defines the flags of a replica.
 func (f *accessFlags) add(cmd *cobra.Command) {
+	f.addDoor(cmd)
+	flags := cmd.Flags()
+	flags.BoolVar(&f.isolateKeys, "isolate-keys", false, "keep each key from reusing, and from noticing, what others have had computed")
+	flags.IntVar(&f.requestsPerMinute, "requests-per-minute", 0, "requests that a key, or an address where there are no keys, may send to a replica; 0: any number")
+}
+
+// addDoor defines those that a router has too.
+func (f *accessFlags) addDoor(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringArrayVar(&f.apiKeys, "api-key", nil, "let in only who sends this key, KEY or NAME:KEY; may be given several times (others on this machine can see it: better a file)")
 	flags.StringVar(&f.apiKeyFile, "api-key-file", "", "file with a key on each line, KEY or NAME:KEY; # begins a remark")
-	flags.BoolVar(&f.isolateKeys, "isolate-keys", false, "keep each key from reusing, and from noticing, what others have had computed")
-	flags.IntVar(&f.requestsPerMinute, "requests-per-minute", 0, "requests that a key, or an address where there are no keys, may send to a replica; 0: any number")
 	flags.StringArrayVar(&f.allowedOrigins, "allow-origin", nil, "let browsers in from pages of this origin, such as https://example.org, or * for all; may be given several times")
 	flags.StringVar(&f.tlsCert, "tls-cert", "", "file with the certificate to serve HTTPS with, and those that vouch for it")
 	flags.StringVar(&f.tlsKey, "tls-key", "", "file with the certificate's key")
@@ -88,6 +96,15 @@ func (f *accessFlags) addRouterKey() string {
 	secret := rand.Text()
 	f.keys = append(slices.Clone(f.keys), server.Key{Name: server.Operator, Secret: secret})
 	return secret
+}
+
+// routerKeys are the keys as a router takes them.
+func (f *accessFlags) routerKeys() []router.Key {
+	var keys []router.Key
+	for _, k := range f.keys {
+		keys = append(keys, router.Key{Name: k.Name, Secret: k.Secret})
+	}
+	return keys
 }
 
 // template is the checkpoint's chat template or the one that the flags name; nil: none.

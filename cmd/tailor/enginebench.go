@@ -20,6 +20,9 @@ type engineBench struct {
 	shape   string
 }
 
+// engineRepeat is how often each test runs where it is not said: single ones scatter.
+const engineRepeat = 7
+
 // shapes are the networks that --shape names.
 var shapes = []string{"bundled", "gpt2-124m"}
 
@@ -30,7 +33,6 @@ func (e *engineBench) add(cmd *cobra.Command) {
 	flags.IntVarP(&e.options.Depth, "depth", "d", 0, "engine: tokens that each sequence has behind it when the decode begins")
 	flags.IntSliceVarP(&e.options.Threads, "thread-counts", "t", []int{1, 2}, "engine: numbers of threads to run with")
 	flags.IntSliceVar(&e.options.Batches, "batch", []int{1}, "engine: numbers of sequences to decode at one time")
-	flags.IntVar(&e.options.Repeat, "repeat", 7, "engine: runs of each test; the median counts")
 	flags.StringVar(&e.shape, "shape", "", "engine: a network with random weights in place of --model: gpt2-124m; or bundled")
 }
 
@@ -50,12 +52,14 @@ func (e *engineBench) run(cmd *cobra.Command, f *replicaFlags, jsonFile string) 
 	case e.shape != "" && f.model != "":
 		return misuse(cmd, "--shape %s and --model %s: want one of them", e.shape, f.model)
 	}
+	o.KVDType = kvType(f.kvDType)
 	net, name, err := e.load(f)
 	if err != nil {
 		return err
 	}
 	out := cmd.OutOrStdout()
-	fmt.Fprintf(out, "%s, --dtype %s: weights in %s, %.1f MB\n", name, net.DType(), strings.Join(net.Formats(), " and "), float64(net.WeightBytes())/1e6)
+	fmt.Fprintf(out, "%s, --dtype %s: weights in %s, %.1f MB; keys and values in %v\n",
+		name, net.DType(), strings.Join(net.Formats(), " and "), float64(net.WeightBytes())/1e6, o.KVDType)
 	report, err := speed.Run(cmd.Context(), net, name, *o, func(l speed.Limits, results []speed.Result) {
 		writeLimits(out, l)
 		for i := range results {

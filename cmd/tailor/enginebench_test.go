@@ -25,11 +25,11 @@ func engineCommand(t *testing.T, args ...string) (string, error) {
 
 func TestEngineBench(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "report.json")
-	out, err := engineCommand(t, "-p", "8", "-n", "2", "-t", "1", "--batch", "1,2", "--repeat", "1", "--dtype", "bf16", "--json", file)
+	out, err := engineCommand(t, "-p", "8", "-n", "2", "-t", "1", "--batch", "1,2", "--repeat", "1", "--dtype", "bf16", "--kv-dtype", "bf16", "--json", file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"tailor-4m, --dtype bf16: weights in bfloat16", "limits of T=1:", "GB/s", "pp8", "tg2"} {
+	for _, want := range []string{"tailor-4m, --dtype bf16: weights in bfloat16", "keys and values in bf16", "limits of T=1:", "GB/s", "pp8", "tg2"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("the output lacks %q:\n%s", want, out)
 		}
@@ -42,7 +42,7 @@ func TestEngineBench(t *testing.T) {
 	if err := json.Unmarshal(data, &report); err != nil {
 		t.Fatal(err)
 	}
-	if report.Model != "tailor-4m" || report.DType != "bf16" || len(report.Results) != 3 || len(report.Limits) != 1 {
+	if report.Model != "tailor-4m" || report.DType != "bf16" || report.KVDType != "bf16" || len(report.Results) != 3 || len(report.Limits) != 1 {
 		t.Errorf("report %+v", report)
 	}
 }
@@ -50,7 +50,7 @@ func TestEngineBench(t *testing.T) {
 func TestEngineBenchMisuse(t *testing.T) {
 	for _, args := range [][]string{
 		{"-p", "0", "-n", "0"}, {"-p", "-1"}, {"-d", "-1"}, {"--repeat", "0"}, {"-t", "0"}, {"-t", ""}, {"--batch", "0"},
-		{"--shape", "gpt3"}, {"--shape", "gpt2-124m", "--model", "x"}, {"--dtype", "f8"}, {"-p", "1025", "-t", "1"},
+		{"--shape", "gpt3"}, {"--shape", "gpt2-124m", "--model", "x"}, {"--dtype", "f8"}, {"--kv-dtype", "f8"}, {"-p", "1025", "-t", "1"},
 	} {
 		var usage *usageError
 		if out, err := engineCommand(t, args...); !errors.As(err, &usage) {

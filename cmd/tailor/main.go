@@ -66,6 +66,9 @@ func newRoot() *cobra.Command {
 KV cache with a radix tree of prefixes; the router sends a request to the replica that has
 its prefix. What that saves is measured on real compute: 'tailor bench'.
 
+The transformer computes on the CPU, always. A GPU is only asked for its memory, through
+NVML, to show it ('tailor gpu') and to size a cache as it would ('--kv-memory gpu:0').
+
 The model that comes with the binary needs no download: start with 'tailor up'.`,
 		Version:       version(),
 		SilenceErrors: true,

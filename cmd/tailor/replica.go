@@ -21,8 +21,10 @@ import (
 	"tailor/weights"
 )
 
-// drainTimeout bounds how long a stopping process waits for answers that are under way.
-const drainTimeout = 30 * time.Second
+// addDrainFlag is for the commands that serve until they are stopped.
+func addDrainFlag(cmd *cobra.Command, to *time.Duration) {
+	cmd.Flags().DurationVar(to, "drain-timeout", 30*time.Second, "how long answers under way may still take once the process is told to stop")
+}
 
 // defaultBlocks gives a replica of the bundled model 16,384 tokens of cache in 128 MiB.
 const defaultBlocks = 1024
@@ -31,8 +33,10 @@ const defaultBlocks = 1024
 type replicaFlags struct {
 	model            string
 	dtype            model.DType
+	kvDType          model.DType
 	kvBlocks         int
-	kvMemory         memorySize // 0: kvBlocks says
+	kvMemory         kvMemory
+	gpu              gpuFlags
 	blockSize        int
 	eviction         kvcache.Eviction
 	threads          int
@@ -44,15 +48,22 @@ type replicaFlags struct {
 	requestTimeout   time.Duration
 	check            bool
 	access           accessFlags
+	drain            time.Duration // 0: a stopping replica waits for nobody
+
+	replicas int      // how many share the machine; set by validate
+	machine  *machine // set by load; nil: nothing is said of it
+	sized    string   // how the pool came to its size, for people; empty: by --kv-blocks
 }
 
 // add defines the flags; a pool has the given number of blocks where none is asked for.
 func (f *replicaFlags) add(cmd *cobra.Command, blocks int) {
 	addModelFlag(cmd, &f.model)
 	addDTypeFlag(cmd, &f.dtype)
+	addKVDTypeFlag(cmd, &f.kvDType)
 	flags := cmd.Flags()
 	flags.IntVar(&f.kvBlocks, "kv-blocks", blocks, "KV blocks in a replica's pool")
-	flags.TextVar(&f.kvMemory, "kv-memory", memorySize(0), "memory of a replica's pool instead, such as 512MiB or 2GiB: as many blocks as it holds")
+	addKVMemoryFlag(cmd, &f.kvMemory)
+	f.gpu.add(cmd)
 	flags.TextVar(&f.eviction, "eviction", kvcache.LRU, "which blocks leave the cache first: lru (used longest ago) or lfu (reused least often)")
 	flags.IntVar(&f.blockSize, "block-size", 16, "tokens in a KV block, 1 to 256")
 	flags.IntVar(&f.threads, "threads", 0, "threads that a replica computes with; 0 shares the cores evenly among the replicas")
@@ -73,6 +84,11 @@ func addModelFlag(cmd *cobra.Command, to *string) {
 func addDTypeFlag(cmd *cobra.Command, to *model.DType) {
 	cmd.Flags().TextVar(to, "dtype", model.Auto, `what weights are kept in: auto (as the checkpoint stores them, as long as that changes no
 bit of any result), f32, or bf16 (rounded; twice as fast where the processor multiplies bfloat16)`)
+}
+
+func addKVDTypeFlag(cmd *cobra.Command, to *model.DType) {
+	cmd.Flags().TextVar(to, "kv-dtype", model.Auto, `what keys and values are kept in: auto (f32), f32, or bf16 (rounded once, when they are stored;
+half the bytes of a block)`)
 }
 
 // validate checks the ranges and settles what depends on the number of replicas.
@@ -97,9 +113,16 @@ func (f *replicaFlags) validate(cmd *cobra.Command, replicas int) error {
 	if _, err := engine.ParseSchedule(f.schedule); err != nil {
 		return misuse(cmd, "--schedule: %v", err)
 	}
-	if f.requestTimeout < 0 {
-		return misuse(cmd, "--request-timeout %v: must be 0 or more", f.requestTimeout)
+	if f.requestTimeout < 0 || f.drain < 0 {
+		return misuse(cmd, "--request-timeout %v, --drain-timeout %v: must be 0 or more", f.requestTimeout, f.drain)
 	}
+	if f.model == "" && cmd.Flags().Changed("model") {
+		return misuse(cmd, "--model \"\": name a folder, or leave the flag out for the bundled model")
+	}
+	if err := f.gpu.validate(cmd); err != nil {
+		return err
+	}
+	f.replicas = replicas
 	if f.threads == 0 {
 		f.threads = max(1, runtime.GOMAXPROCS(0)/replicas)
 	}
@@ -161,8 +184,9 @@ func loadCheckpoint(path string, dtype model.DType) (*checkpoint, error) {
 
 // replica is one engine with its own KV cache behind its own address.
 type replica struct {
-	id  string
-	url string
+	id     string
+	url    string
+	engine *engine.Engine
 }
 
 // startReplica listens at once and serves until ctx ends; then it drains. Its goroutines
@@ -179,7 +203,7 @@ func startReplica(ctx context.Context, group *errgroup.Group, c *checkpoint, f *
 	}
 	plain, err := new(net.ListenConfig).Listen(ctx, "tcp", listen)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("--listen: replica %s cannot be reached on %s: %w", id, listen, err)
 	}
 	listener, scheme := secure(plain, f.access.tls)
 	eng := engine.New(c.net, kv, engine.Config{
@@ -192,7 +216,11 @@ func startReplica(ctx context.Context, group *errgroup.Group, c *checkpoint, f *
 		Threads:          f.threads,
 		Check:            f.check,
 	}, log)
+	describeDevices, gauges := f.machine.export()
 	api := server.New(server.Config{
+		Devices: describeDevices,
+		Gauges:  gauges,
+
 		Engine:    eng,
 		Tokenizer: c.tokenizer,
 		ModelName: c.name,
@@ -218,16 +246,24 @@ func startReplica(ctx context.Context, group *errgroup.Group, c *checkpoint, f *
 	group.Go(func() error {
 		defer stopEngine()
 		drain := func() { api.SetDraining(true) }
-		return server.Serve(ctx, server.NewHTTPServer(api.Handler(), log), listener, drain, drainTimeout)
+		return server.Serve(ctx, server.NewHTTPServer(api.Handler(), log), listener, drain, f.drain)
 	})
-	return &replica{id: id, url: scheme + "://" + listener.Addr().String()}, nil
+	return &replica{id: id, url: scheme + "://" + listener.Addr().String(), engine: eng}, nil
+}
+
+// kvType is the type that keys and values are kept in: auto is f32.
+func kvType(asked model.DType) model.DType {
+	if asked == model.Auto {
+		return model.F32
+	}
+	return asked
 }
 
 // settings are the options that the engine runs with, for GET /get_server_info.
 func (f *replicaFlags) settings() map[string]any {
 	return map[string]any{
 		"threads": f.threads, "max_batched_tokens": f.maxBatchedTokens, "max_sequences": f.maxSequences,
-		"max_waiting": f.maxWaiting, "max_waiting_tokens": f.maxWaitingTokens, "schedule": f.schedule,
+		"max_waiting": f.maxWaiting, "max_waiting_tokens": f.maxWaitingTokens, "schedule": f.schedule, "kv_dtype": kvType(f.kvDType),
 		"request_timeout": f.requestTimeout.String(), "eviction": f.eviction, "check": f.check,
 	}
 }

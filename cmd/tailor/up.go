@@ -10,11 +10,11 @@ import (
 	"net"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
-	"tailor/internal/device"
 	"tailor/router"
 	"tailor/router/policy"
 	"tailor/server"
@@ -31,7 +31,8 @@ func newUp() *cobra.Command {
 		Use:   "up",
 		Short: "Start replicas and a router in front of them, in one process",
 		Long: `Start replicas and a router in front of them, in one process. Each replica has its own
-engine, its own KV cache and its own port, the ones after the router's; they share the weights.`,
+engine, its own KV cache and its own port, the ones after the router's; they share the weights.
+The transformer computes on the CPU; a GPU is only asked for its memory, through NVML.`,
 		Example: `  tailor up
   tailor up --replicas 8 --policy round_robin --kv-blocks 256
   tailor up --model ~/models/gpt2`,
@@ -47,8 +48,12 @@ engine, its own KV cache and its own port, the ones after the router's; they sha
 			if err != nil {
 				return err
 			}
-			c, err := flags.load(cmd)
+			c, err := flags.load()
 			if err != nil {
+				return err
+			}
+			defer flags.machine.close(log)
+			if err := flags.size(cmd, c.net); err != nil {
 				return err
 			}
 			group, ctx := errgroup.WithContext(cmd.Context())
@@ -56,12 +61,13 @@ engine, its own KV cache and its own port, the ones after the router's; they sha
 			if err != nil {
 				return stopGroup(group, unlessStopped(cmd, err))
 			}
-			f.announce(cmd.OutOrStdout(), c, &flags)
+			f.announce(ctx, cmd.OutOrStdout(), c, &flags)
 			return group.Wait()
 		},
 	}
 	flags.add(cmd, defaultBlocks)
 	flags.access.add(cmd)
+	addDrainFlag(cmd, &flags.drain)
 	cmd.Flags().IntVar(&replicas, "replicas", 3, "number of replicas")
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:8080", "the router's address; the replicas take the ports after it (port 0: any free ones)")
 	addPolicyFlag(cmd, &chosen)
@@ -84,6 +90,9 @@ type fleet struct {
 	url      string
 	policy   string
 	replicas []*replica
+	router   *router.Router
+	// another starts one more replica; the router does not know it yet.
+	another func(id string) (*replica, error)
 }
 
 // startFleet starts replicas and a router over them, in group. When ctx ends the router lets
@@ -112,6 +121,9 @@ func startFleet(ctx context.Context, group *errgroup.Group, c *checkpoint, flags
 	behindRouter := *flags
 	behindRouter.access.tls = nil
 	routerKey := behindRouter.access.addRouterKey()
+	f.another = func(id string) (*replica, error) {
+		return startReplica(replicaCtx, group, c, &behindRouter, id, net.JoinHostPort(host, "0"), log)
+	}
 	var behind []router.Replica
 	width := len(strconv.Itoa(plan.replicas - 1))
 	for i := range plan.replicas {
@@ -128,33 +140,42 @@ func startFleet(ctx context.Context, group *errgroup.Group, c *checkpoint, flags
 		f.replicas = append(f.replicas, r)
 		behind = append(behind, router.Replica{ID: r.id, URL: r.url})
 	}
-	r, url, err := startRouter(ctx, group, router.Config{
-		Replicas:    behind,
-		Policy:      p,
-		Tokenize:    func(text string) ([]int32, error) { return c.tokenizer.Encode(text, false) },
-		BlockTokens: flags.blockSize,
-		IndexBlocks: flags.kvBlocks,
-		SaltByKey:   flags.access.isolateKeys,
-		ReplicaKey:  routerKey,
-		Log:         log,
-	}, plan.listen, flags.access.tls, stopReplicas)
+	template, err := flags.access.template(c)
 	if err != nil {
 		return nil, err
 	}
-	f.url = url
+	r, url, err := startRouter(ctx, group, router.Config{
+		Replicas:       behind,
+		Policy:         p,
+		Tokenize:       tokenize(c.tokenizer),
+		TokenizeChat:   tokenizeChat(template, c.tokenizer),
+		BlockTokens:    flags.blockSize,
+		IndexBlocks:    flags.kvBlocks,
+		SaltByKey:      flags.access.isolateKeys,
+		Keys:           flags.access.routerKeys(),
+		AllowedOrigins: flags.access.allowedOrigins,
+		ReplicaKey:     routerKey,
+		Version:        version(),
+		Log:            log,
+	}, plan.listen, flags.access.tls, flags.drain, stopReplicas)
+	if err != nil {
+		return nil, err
+	}
+	f.url, f.router = url, r
 	// Who is told that the fleet runs may use it at once.
 	return f, r.AwaitReady(ctx)
 }
 
-// startRouter listens at once and routes until ctx ends; then it drains, and calls stopped.
-func startRouter(ctx context.Context, group *errgroup.Group, cfg router.Config, listen string, with *tls.Config, stopped func()) (r *router.Router, url string, err error) {
+// startRouter listens at once and routes until ctx ends; then it drains, for as long as grace, and
+// calls stopped.
+func startRouter(ctx context.Context, group *errgroup.Group, cfg router.Config, listen string, with *tls.Config, grace time.Duration, stopped func()) (r *router.Router, url string, err error) {
 	r, err = router.New(cfg)
 	if err != nil {
 		return nil, "", err
 	}
 	plain, err := new(net.ListenConfig).Listen(ctx, "tcp", listen)
 	if err != nil {
-		return nil, "", err
+		return nil, "", fmt.Errorf("--listen: the router cannot be reached on %s: %w", listen, err)
 	}
 	listener, scheme := secure(plain, with)
 	group.Go(func() error {
@@ -165,7 +186,7 @@ func startRouter(ctx context.Context, group *errgroup.Group, cfg router.Config, 
 		defer stopped()
 		// By then ctx has ended, so Drain only turns newcomers away; Serve waits for the rest.
 		drain := func() { _ = r.Drain(ctx) }
-		return server.Serve(ctx, server.NewHTTPServer(r, cfg.Log), listener, drain, drainTimeout)
+		return server.Serve(ctx, server.NewHTTPServer(r, cfg.Log), listener, drain, grace)
 	})
 	return r, scheme + "://" + listener.Addr().String(), nil
 }
@@ -192,13 +213,13 @@ func unlessStopped(cmd *cobra.Command, err error) error {
 }
 
 // announce tells a person what runs and how to try it.
-func (f *fleet) announce(out io.Writer, c *checkpoint, flags *replicaFlags) {
+func (f *fleet) announce(ctx context.Context, out io.Writer, c *checkpoint, flags *replicaFlags) {
 	fmt.Fprintf(out, "tailor %s is ready: %s on %d replicas, policy %s\n\n", version(), describe(c), len(f.replicas), f.policy)
 	fmt.Fprintf(out, "  router  %s\n", f.url)
 	for _, r := range f.replicas {
 		fmt.Fprintf(out, "  %-6s  %s  %s\n", r.id, r.url, describePool(c, flags))
 	}
-	fmt.Fprintf(out, "  gpu     %s\n\n", gpuLine(device.NewProber().Probe()))
+	flags.announceMemory(ctx, out)
 	tryIt(out, f.url, c.name)
 }
 

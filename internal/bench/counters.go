@@ -15,67 +15,104 @@ type counters struct {
 	computed   float64 // prompt tokens run through the model
 	reused     float64 // prompt tokens whose keys and values were in the cache
 	decoded    float64
-	admitted   float64 // requests
-	hits       float64 // admitted requests that reused at least one token
+	admitted   float64 // prompts
+	hits       float64 // admitted prompts that reused at least one token
 	prefillCPU float64 // seconds
+	decodeCPU  float64 // seconds
 	evicted    float64 // blocks
 }
 
 // readCounters scrapes a replica. A replica that lacks one of the counters is an error:
 // a benchmark that took a missing figure for 0 would report savings that nobody made.
-func readCounters(ctx context.Context, client *http.Client, url string) (counters, error) {
-	var c counters
+func readCounters(ctx context.Context, c *client, url string) (counters, error) {
+	var read counters
+	families, err := c.metrics(ctx, url)
+	if err != nil {
+		return read, err
+	}
+	for _, want := range []struct {
+		to          *float64
+		name, label string
+		value       string
+	}{
+		{&read.computed, "tailor_tokens_total", "mode", "prefill_compute"},
+		{&read.reused, "tailor_tokens_total", "mode", "prefill_cache"},
+		{&read.decoded, "tailor_tokens_total", "mode", "decode"},
+		{&read.admitted, "tailor_requests_admitted_total", "", ""},
+		{&read.hits, "tailor_request_hits_total", "", ""},
+		{&read.prefillCPU, "tailor_prefill_cpu_seconds_total", "", ""},
+		{&read.decodeCPU, "tailor_decode_cpu_seconds_total", "", ""},
+		{&read.evicted, "tailor_evicted_blocks_total", "", ""},
+	} {
+		v, ok := sumMetric(families[want.name], want.label, want.value)
+		if !ok {
+			return read, fmt.Errorf("%s/metrics: no counter %s{%s=%q}", url, want.name, want.label, want.value)
+		}
+		*want.to = v
+	}
+	return read, nil
+}
+
+// readLost reads from a router's /metrics how many prompt tokens were computed so far, by
+// the cause why they were not reused, and how many requests it has served. A cause that
+// never occurred is absent.
+func readLost(ctx context.Context, c *client, url string) (map[string]float64, error) {
+	families, err := c.metrics(ctx, url)
+	if err != nil {
+		return nil, err
+	}
+	lost := map[string]float64{}
+	for _, m := range families["tailor_router_lost_tokens_total"].GetMetric() {
+		lost[label(m, "cause")] += m.GetCounter().GetValue()
+	}
+	return lost, nil
+}
+
+func (c *client) metrics(ctx context.Context, url string) (map[string]*dto.MetricFamily, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/metrics", nil)
 	if err != nil {
-		return c, err
+		return nil, err
 	}
-	resp, err := client.Do(req)
+	resp, err := c.http.Do(req)
 	if err != nil {
-		return c, err
+		return nil, err
 	}
-	defer resp.Body.Close()
+	defer drainBody(resp.Body)
 	if resp.StatusCode != http.StatusOK {
-		return c, fmt.Errorf("%s/metrics: %s", url, resp.Status)
+		return nil, fmt.Errorf("%s/metrics: %s", url, resp.Status)
 	}
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	families, err := parser.TextToMetricFamilies(resp.Body)
 	if err != nil {
-		return c, fmt.Errorf("%s/metrics: %w", url, err)
+		return nil, fmt.Errorf("%s/metrics: %w", url, err)
 	}
-	for _, want := range []struct {
-		to         *float64
-		name, mode string
-	}{
-		{&c.computed, "tailor_tokens_total", "prefill_compute"},
-		{&c.reused, "tailor_tokens_total", "prefill_cache"},
-		{&c.decoded, "tailor_tokens_total", "decode"},
-		{&c.admitted, "tailor_requests_admitted_total", ""},
-		{&c.hits, "tailor_request_hits_total", ""},
-		{&c.prefillCPU, "tailor_prefill_cpu_seconds_total", ""},
-		{&c.evicted, "tailor_evicted_blocks_total", ""},
-	} {
-		v, ok := sumCounter(families[want.name], want.mode)
-		if !ok {
-			return c, fmt.Errorf("%s/metrics: no counter %s{mode=%q}", url, want.name, want.mode)
-		}
-		*want.to = v
-	}
-	return c, nil
+	return families, nil
 }
 
-// sumCounter adds up the counters of a family whose mode label is mode ("" for any).
-func sumCounter(f *dto.MetricFamily, mode string) (sum float64, ok bool) {
+// sumMetric adds up the counters, or gauges, of a family whose label has the value; any
+// where the label is "".
+func sumMetric(f *dto.MetricFamily, name, value string) (sum float64, ok bool) {
 	for _, m := range f.GetMetric() {
-		matches := mode == ""
-		for _, l := range m.GetLabel() {
-			matches = matches || l.GetName() == "mode" && l.GetValue() == mode
+		if name != "" && label(m, name) != value {
+			continue
 		}
-		if matches && m.GetCounter() != nil {
-			sum += m.GetCounter().GetValue()
-			ok = true
+		switch {
+		case m.GetCounter() != nil:
+			sum, ok = sum+m.GetCounter().GetValue(), true
+		case m.GetGauge() != nil:
+			sum, ok = sum+m.GetGauge().GetValue(), true
 		}
 	}
 	return sum, ok
+}
+
+func label(m *dto.Metric, name string) string {
+	for _, l := range m.GetLabel() {
+		if l.GetName() == name {
+			return l.GetValue()
+		}
+	}
+	return ""
 }
 
 // minus returns what was counted between an earlier reading and this one.
@@ -87,6 +124,7 @@ func (c counters) minus(earlier counters) counters {
 		admitted:   c.admitted - earlier.admitted,
 		hits:       c.hits - earlier.hits,
 		prefillCPU: c.prefillCPU - earlier.prefillCPU,
+		decodeCPU:  c.decodeCPU - earlier.decodeCPU,
 		evicted:    c.evicted - earlier.evicted,
 	}
 }

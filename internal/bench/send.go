@@ -13,100 +13,144 @@ import (
 	"tailor/internal/openai"
 )
 
-// sample is what the client saw of one answer.
-type sample struct {
-	ttft   time.Duration // until the first chunk with a choice
-	e2e    time.Duration
-	prompt int
-	cached int
+// client sends requests to one server. Safe for concurrent use.
+type client struct {
+	http *http.Client
+	url  string
+	key  string // sent as a bearer token; empty: none
 }
 
-// answerChunk is the part of a streamed chunk that a benchmark looks at.
-type answerChunk struct {
-	Choices []json.RawMessage `json:"choices"`
-	Usage   *openai.Usage     `json:"usage"`
-	Error   *openai.Error     `json:"error"`
-}
-
-// send posts one request to url, streamed, and reads its answer to the end. A replica named
-// by pin gets it whatever the router's policy says.
-func send(ctx context.Context, client *http.Client, url, model, pin string, r *Request) (sample, error) {
-	var s sample
-	yes, greedy := true, 0.0
-	body, err := json.Marshal(openai.CompletionRequest{
-		Model:         model,
-		Prompt:        openai.TokenPrompt(r.Tokens),
-		MaxTokens:     &r.MaxTokens,
-		Temperature:   &greedy,
-		IgnoreEOS:     &yes,
-		Stream:        &yes,
-		StreamOptions: &openai.StreamOptions{IncludeUsage: &yes},
-	})
-	if err != nil {
-		return s, err
+func newClient(url, key string, connections int) *client {
+	return &client{
+		http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: max(connections, 2), DisableCompression: true}},
+		url:  url, key: key,
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v1/completions", bytes.NewReader(body))
+}
+
+func (c *client) close() { c.http.CloseIdleConnections() }
+
+// message is one request as it goes over the wire.
+type message struct {
+	path    string
+	body    []byte
+	replica string // that must serve it, whatever the policy; empty: any
+	session string
+}
+
+// answer is what the client saw of one answer that came to its end.
+type answer struct {
+	first, end time.Time // of the first chunk with a choice, and of the last one
+	prompt     int       // tokens, as usage says; -1: it does not
+	cached     int       // of them; -1: usage does not say
+	output     int       // tokens; -1
+	text       string    // of choice 0
+	ids        []int32   // of choice 0, where the server sends them
+}
+
+// statusError is an answer with another status than 200.
+type statusError struct {
+	status  int
+	message string
+}
+
+func (e *statusError) Error() string {
+	return fmt.Sprintf("%d %s: %s", e.status, http.StatusText(e.status), e.message)
+}
+
+// send posts a message and reads its streamed answer to the end. The replica that served
+// it is known even where the answer fails after its head.
+func (c *client) send(ctx context.Context, m *message) (a answer, replica string, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.url+m.path, bytes.NewReader(m.body))
 	if err != nil {
-		return s, err
+		return a, "", err
 	}
 	req.Header.Set("Content-Type", "application/json")
-	if pin != "" {
-		req.Header.Set("x-tailor-replica", pin)
+	if c.key != "" {
+		req.Header.Set("Authorization", "Bearer "+c.key)
 	}
-	began := time.Now()
-	resp, err := client.Do(req)
+	if m.replica != "" {
+		req.Header.Set(headerReplica, m.replica)
+	}
+	if m.session != "" {
+		req.Header.Set("X-Session-Id", m.session)
+	}
+	resp, err := c.http.Do(req)
 	if err != nil {
-		return s, err
+		return a, "", err
 	}
 	defer drainBody(resp.Body)
+	replica = resp.Header.Get(headerReplica)
 	if resp.StatusCode != http.StatusOK {
-		detail, _ := io.ReadAll(io.LimitReader(resp.Body, 2048))
-		return s, fmt.Errorf("%s: %s", resp.Status, bytes.TrimSpace(detail))
+		return a, replica, &statusError{resp.StatusCode, openai.ReadError(resp.StatusCode, resp.Body).Message}
 	}
-	usage, err := readStream(resp.Body, func() { s.ttft = time.Since(began) })
+	a, err = readAnswer(openai.NewStreamReader(resp.Body))
 	if err != nil {
-		return s, err
+		return a, replica, fmt.Errorf("stream: %w", err)
 	}
-	s.e2e = time.Since(began)
-	cached, reported := usage.Cached()
-	if !reported {
-		return s, errors.New("the answer's usage does not say cached_tokens")
-	}
-	s.prompt, s.cached = usage.PromptTokens, cached
-	return s, nil
+	return a, replica, nil
 }
 
-// readStream reads chunks until [DONE], calls first at the first one with a choice, and
-// returns the usage that the last chunk carried.
-func readStream(body io.Reader, first func()) (*openai.Usage, error) {
-	var usage *openai.Usage
-	began := false
-	stream := openai.NewStreamReader(body)
+// headerReplica names the replica that served a request, or, in a request, that must.
+const headerReplica = "X-Tailor-Replica"
+
+// chunk is the part of a streamed chunk that a benchmark looks at, of a completion (text)
+// or a chat (delta).
+type chunk struct {
+	Choices []struct {
+		Index    int     `json:"index"`
+		Text     string  `json:"text"`
+		TokenIDs []int32 `json:"token_ids"`
+		Delta    struct {
+			Content string `json:"content"`
+		} `json:"delta"`
+	} `json:"choices"`
+	Usage *openai.Usage `json:"usage"`
+	Error *openai.Error `json:"error"`
+}
+
+func readAnswer(stream *openai.StreamReader) (answer, error) {
+	a := answer{prompt: -1, cached: -1, output: -1}
+	var text []byte
 	for {
 		data, err := stream.Next()
 		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
-			return nil, fmt.Errorf("stream: %w", err)
+			return a, err
 		}
-		var c answerChunk
+		var c chunk
 		if err := json.Unmarshal(data, &c); err != nil {
-			return nil, fmt.Errorf("stream: %w", err)
+			return a, err
 		}
 		if c.Error != nil {
-			return nil, fmt.Errorf("stream: %w", c.Error)
+			return a, c.Error
 		}
-		if len(c.Choices) > 0 && !began {
-			began = true
-			first()
+		if len(c.Choices) > 0 && a.first.IsZero() {
+			a.first = time.Now()
+		}
+		for i := range c.Choices {
+			if choice := &c.Choices[i]; choice.Index == 0 {
+				text = append(append(text, choice.Text...), choice.Delta.Content...)
+				a.ids = append(a.ids, choice.TokenIDs...)
+			}
 		}
 		if c.Usage != nil {
-			usage = c.Usage
+			a.prompt, a.output = c.Usage.PromptTokens, c.Usage.CompletionTokens
+			if cached, reported := c.Usage.Cached(); reported {
+				a.cached = cached
+			}
 		}
 	}
-	if !began || usage == nil {
-		return nil, errors.New("stream: ended without a choice or without usage")
+	if a.first.IsZero() {
+		return a, errors.New("ended without a choice")
 	}
-	return usage, nil
+	a.end, a.text = time.Now(), string(text)
+	return a, nil
+}
+
+// drainBody reads what is left of a body so that its connection can be used again.
+func drainBody(body io.ReadCloser) {
+	_, _ = io.Copy(io.Discard, io.LimitReader(body, 64<<10))
+	body.Close()
 }

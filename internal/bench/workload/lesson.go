@@ -1,4 +1,4 @@
-package bench
+package workload
 
 import (
 	"bufio"
@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 )
 
 //go:embed lesson/lesson-5.jsonl lesson/lesson-20.jsonl
@@ -47,9 +48,10 @@ func Lesson(prefixes int) (*Workload, error) {
 		return nil, err
 	}
 	w := &Workload{
-		Name:      fmt.Sprintf("lesson, %d prefixes", prefixes),
-		Replicas:  lessonReplicas,
-		Published: published,
+		Name:       "lesson",
+		Parameters: []Parameter{{Name: "prefixes", Value: strconv.Itoa(prefixes)}},
+		Replicas:   lessonReplicas,
+		Published:  published,
 	}
 	lines := bufio.NewScanner(bytes.NewReader(data))
 	for lines.Scan() {
@@ -60,6 +62,8 @@ func Lesson(prefixes int) (*Workload, error) {
 		w.Requests = append(w.Requests, Request{
 			Tokens:    lessonPrompt(row),
 			MaxTokens: 1,
+			After:     -1,
+			Session:   fmt.Sprintf("prefix-%d", row.PrefixID),
 			Placement: row.RandomServer,
 		})
 	}

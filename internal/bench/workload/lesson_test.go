@@ -1,4 +1,4 @@
-package bench
+package workload
 
 import (
 	"bytes"
@@ -80,7 +80,7 @@ func TestLessonHasNoOtherSizes(t *testing.T) {
 // TestLessonFilesAreTheRecordedOnes compares the embedded rows with the recording itself.
 func TestLessonFilesAreTheRecordedOnes(t *testing.T) {
 	for _, name := range []string{"lesson-5.jsonl", "lesson-20.jsonl"} {
-		want, err := os.ReadFile("../../../shared/data/workloads/" + name)
+		want, err := os.ReadFile("../../../../shared/data/workloads/" + name)
 		if err != nil {
 			t.Skipf("the recording is not beside the project: %v", err)
 		}
