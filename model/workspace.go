@@ -57,6 +57,9 @@ func (m *Model) NewWorkspace(maxTokens, threads int) *Workspace {
 		tokens:    make([]int32, 0, maxTokens),
 	}
 	w.embedding.w = w
+	for _, buffer := range [][]float32{w.x, w.normed, w.qkv, w.attn, w.out, w.inner} {
+		clear(buffer) // the system hands over pages at the first write: not in the first pass
+	}
 	return w
 }
 

@@ -354,6 +354,7 @@ type link struct {
 
 	mu    sync.Mutex
 	conns map[net.Conn]bool
+	armed bool // to be cut in the midst of the next answer
 }
 
 func newLink(t *testing.T, to string) *link {
@@ -378,7 +379,7 @@ func newLink(t *testing.T, to string) *link {
 			l.conns[near], l.conns[far] = true, true
 			l.mu.Unlock()
 			pass := func(into, from net.Conn) {
-				_, _ = io.Copy(into, from)
+				_, _ = io.Copy(into, io.TeeReader(from, l))
 				near.Close()
 				far.Close()
 				l.mu.Lock()
@@ -393,6 +394,25 @@ func newLink(t *testing.T, to string) *link {
 }
 
 func (l *link) address() string { return l.listener.Addr().String() }
+
+// cutMidStream breaks all connections once a part of a streamed answer has passed.
+func (l *link) cutMidStream() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.armed = true
+}
+
+// Write looks at what passes, before it is passed on.
+func (l *link) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	armed := l.armed && bytes.Contains(p, []byte("data: {")) && !bytes.Contains(p, []byte("[DONE]"))
+	l.armed = l.armed && !armed
+	l.mu.Unlock()
+	if armed {
+		time.AfterFunc(time.Millisecond, l.cut) // this part still arrives
+	}
+	return len(p), nil
+}
 
 // cut breaks all connections there are.
 func (l *link) cut() {

@@ -179,7 +179,7 @@ func (f *chaosFleet) script(note func(what string, ids ...string)) []chaosStep {
 		}},
 		{0.50, func() { note("freeze r2", "r2"); signal("r2", syscall.SIGSTOP) }},
 		{0.60, func() { note("thaw r2", "r2"); signal("r2", syscall.SIGCONT) }},
-		{0.75, func() { note("cut router 0 from r3", "r3"); f.link.cut() }},
+		{0.75, func() { note("cut router 0 from r3", "r3"); f.link.cutMidStream() }},
 		{0.85, func() { note("r0 restarts, empty"); f.launch("r0") }},
 	}
 }

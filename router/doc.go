@@ -7,9 +7,11 @@
 //     cache_salt. What the router must not understand it does not: the replica gets the
 //     same bytes.
 //  2. The prompt becomes chained hashes of its blocks: of token ids where the request
-//     brings them or the router has the replicas' tokenizer, of bytes otherwise.
-//  3. The registry takes stock, in one critical section: which replicas are ready, how
-//     busy they are, and how much of the prompt each has. The policy chooses, and the
+//     brings them or the router has the replicas' tokenizer (and for conversations their
+//     chat template), of bytes otherwise. A text is read no further than its blocks count,
+//     and what it shares with earlier ones is tokenized once.
+//  3. The registry takes stock, in one critical section: which replicas are ready and serve
+//     the model, how busy they are, and how much of the prompt each has. The policy chooses, and the
 //     choice is booked before the next request looks: load and prefix count from that
 //     moment on, so the second request of a burst follows the first.
 //  4. The answer is passed on as it comes, event by event. Until the first byte a refused
@@ -28,7 +30,11 @@
 // ([KnowledgeGuessed]). Either way what is on its way counts as there.
 //
 // Nothing of this is shared between routers: each follows the replicas itself, so any
-// number of them may stand side by side.
+// number of them may stand side by side. They may also stand one behind the other: each
+// adds its name to the requests that it sends on, and refuses those that come round.
+//
+// Which models a replica serves it is asked before it becomes ready, and now and then; one
+// that does not say gets requests for any.
 //
 // The router imports no model, no cache and no engine: any OpenAI-compatible server can be
 // a replica. Of a tailor replica it also reads two headers: x-tailor-epoch changes when the

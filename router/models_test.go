@@ -29,8 +29,7 @@ func serving(names ...string) http.HandlerFunc {
 // servingFleet is a router over replicas of which each lists some models; nil: none at all.
 func servingFleet(t *testing.T, change func(*Config), lists ...[]string) *testRouter {
 	t.Helper()
-	var rt *testRouter
-	rt = newTestRouter(t, 0, func(c *Config) {
+	return newTestRouter(t, 0, func(c *Config) {
 		for i, names := range lists {
 			f := newFakeReplica(t, fmt.Sprintf("r%02d", i))
 			if names != nil {
@@ -42,7 +41,6 @@ func servingFleet(t *testing.T, change func(*Config), lists ...[]string) *testRo
 			change(c)
 		}
 	})
-	return rt
 }
 
 func TestRequestsGoWhereTheirModelIs(t *testing.T) {

@@ -163,3 +163,28 @@ func TestVia(t *testing.T) {
 		t.Errorf("status %d, replica %s", a.status, rt.state("r00"))
 	}
 }
+
+// Whatever the header, it is refused if this router's name is in it, or too many are.
+func FuzzVia(f *testing.F) {
+	rt, err := New(Config{Name: "me", Replicas: []Replica{{"r0", "http://h:1"}}, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add("you;replica=a", "me;replica=%zz")
+	f.Add("", ",,,,,,,,")
+	f.Add("me", "menot,notme; me")
+	f.Fuzz(func(t *testing.T, first, second string) {
+		names, mine := strings.Split(first+","+second, ","), false
+		for _, n := range names {
+			n = strings.TrimSpace(n)
+			mine = mine || n == "me" || strings.HasPrefix(n, "me;")
+		}
+		e := rt.cameRound(http.Header{headerVia: {first, second}})
+		if want := mine || len(names) >= maxHops; (e != nil) != want {
+			t.Fatalf("%q, %q: %v", first, second, e)
+		}
+		if e != nil && (e.Status != http.StatusLoopDetected || e.Code != codeLoop) {
+			t.Fatalf("%q, %q: %+v", first, second, e)
+		}
+	})
+}

@@ -92,6 +92,9 @@ func (f *benchFlags) add(cmd *cobra.Command) {
 	groups.install(cmd)
 }
 
+// warmUpRequests are replayed before anything counts.
+const warmUpRequests = 300
+
 // addReplicaFlags adds those of a replica, but for kv-blocks, which is a list here.
 func (f *benchFlags) addReplicaFlags(cmd *cobra.Command) {
 	replica := &cobra.Command{}
@@ -169,6 +172,7 @@ func (f *benchFlags) own(cmd *cobra.Command, opt *bench.Options) (bench.Start, e
 			return nil, misuse(cmd, "--kv-blocks %d: must be 1 to %d", blocks, 1<<28)
 		}
 	}
+	opt.WarmUp = warmUpRequests
 	if f.replicas < 0 || f.replicas > 256 {
 		return nil, misuse(cmd, "--replicas %d: must be 1 to 256, or 0 for as many as the workload is meant for", f.replicas)
 	}

@@ -157,7 +157,7 @@ func (f *fakeReplica) take(tokens, output []int32) (cached int) {
 	f.counts.computed += float64(len(tokens) - cached)
 	f.counts.reused += float64(cached)
 	f.counts.decoded += float64(len(output))
-	f.counts.prefillCPU += 0.5
+	f.counts.prefillCPU += 1e-3 * float64(len(tokens)-cached)
 	if cached > 0 {
 		f.counts.hits++
 	}

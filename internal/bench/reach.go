@@ -5,7 +5,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 
 	"tailor/internal/bench/workload"
 )
@@ -33,6 +35,9 @@ func (c *comparison) reach(ctx context.Context, r *replay, cluster *Cluster) err
 			return nil // what could be reused stays unknown
 		}
 		unit = Bytes
+	}
+	if unit == Tokens {
+		c.alphabet = alphabet(sent)
 	}
 	out := &c.report.Reach
 	// A cache that keeps single tokens bounds every cache with blocks; a Tailor replica,
@@ -62,6 +67,19 @@ func (c *comparison) reach(ctx context.Context, r *replay, cluster *Cluster) err
 		})
 	}
 	return nil
+}
+
+// alphabet is the tokens that prompts are made of, in order.
+func alphabet(sent []workload.Sent) []int32 {
+	seen := map[int32]bool{}
+	for i := range sent {
+		for _, id := range sent[i].Prompt {
+			if id >= 0 { // others stand for what nobody knows
+				seen[id] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(seen))
 }
 
 // spell writes down what was sent and answered as a cache sees it, without what failed;

@@ -197,8 +197,9 @@ type LoadSeries struct {
 }
 
 // Cost compares the lesson's formula E = h*c_s + (1-h)*(c_p + c_s), in seconds of prefill
-// CPU a request, with what was measured. h is the request hit rate; c_p and c_s, a
-// prefix's and a suffix's cost, are the mean numbers of tokens times the seconds a computed token took.
+// CPU a request, with what was measured. h is the run's request hit rate; c_p and c_s, a
+// prefix's and a suffix's cost, are measured apart from the runs, on a cluster of their own with
+// prompts of the workload's mean lengths.
 type Cost struct {
 	HitRate   float64 `json:"h"`
 	Prefix    float64 `json:"c_p_seconds"`

@@ -23,6 +23,10 @@ type Options struct {
 	Repeat   int
 	Arrival  Arrival
 	SLO      SLO
+	// WarmUp is how many requests of the workload are replayed before the first run, on a
+	// cluster of their own, and not counted: the first run of a process meets memory and
+	// caches that all others find ready.
+	WarmUp int
 	// Model is asked for; empty: what the server says it has.
 	Model string
 	// Key is sent as a bearer token; empty: none.
@@ -63,12 +67,19 @@ func Replay(ctx context.Context, opt Options, start Start) (*Report, error) {
 	return c.report, err
 }
 
+// plainPolicy is for a router that is not asked for a choice.
+const plainPolicy = "round_robin"
+
 // comparison is a Replay under way.
 type comparison struct {
 	opt    Options
 	start  Start
 	report *Report
 	groups []Group // all that shall be there
+	// alphabet is the tokens of the prompts; empty until the first run has come to its end.
+	alphabet []int32
+	// cold and hot are the prefill CPU seconds of prompts that were sent for that.
+	cold, hot []float64
 }
 
 func newComparison(opt Options, start Start) *comparison {
@@ -126,7 +137,25 @@ func (c *comparison) validate() error {
 	return nil
 }
 
+// warmUp replays the workload's beginning under the first policy.
+func (c *comparison) warmUp(ctx context.Context) error {
+	w := *c.opt.Workload
+	if c.opt.WarmUp <= 0 {
+		return nil
+	}
+	w.Requests, w.Churn = w.Requests[:min(c.opt.WarmUp, len(w.Requests))], nil
+	opt := c.opt
+	opt.Workload, opt.Progress = &w, nil
+	warm := newComparison(opt, c.start)
+	warm.report.Reach.Unit = Tokens // nobody asks
+	_, _, err := warm.one(ctx, &warm.groups[0], 0, 1)
+	return err
+}
+
 func (c *comparison) runAll(ctx context.Context) error {
+	if err := c.warmUp(ctx); err != nil {
+		return fmt.Errorf("warming up: %w", err)
+	}
 	runs := len(c.groups) * c.opt.Repeat
 	for n := range runs {
 		g := &c.groups[n%len(c.groups)]
@@ -142,6 +171,9 @@ func (c *comparison) runAll(ctx context.Context) error {
 			}
 			return fmt.Errorf("policy %s: %w", g.Policy, err)
 		}
+		if err := c.calibrate(ctx); err != nil {
+			return fmt.Errorf("measuring what a prefix and a suffix cost: %w", err)
+		}
 	}
 	return nil
 }
@@ -151,7 +183,7 @@ func (c *comparison) one(ctx context.Context, g *Group, n, runs int) (run Run, w
 	w := c.opt.Workload
 	policy := g.Policy
 	if policy == Recorded {
-		policy = "round_robin" // every request is pinned, so it is never asked
+		policy = plainPolicy // every request is pinned, so it is never asked
 	}
 	cluster, err := c.start(ctx, policy, c.opt.Replicas, g.KVBlocks)
 	if err != nil {
@@ -217,15 +249,7 @@ func (c *comparison) finish() {
 		if len(g.Runs) == 0 {
 			continue
 		}
-		for j := range g.Runs {
-			g.Runs[j].Cost = cost(&g.Runs[j], &rep.Reach)
-		}
-		g.summarize()
-		published := g.Policy
-		if published == Recorded {
-			published = "random"
-		}
-		if p, ok := c.opt.Workload.Published[published]; ok {
+		if p, ok := c.opt.Workload.Published[g.Policy]; ok {
 			g.Published = &PublishedCheck{Computed: p.Computed, Hits: p.Hits, Same: true}
 			for j := range g.Runs {
 				r := &g.Runs[j]
@@ -233,6 +257,10 @@ func (c *comparison) finish() {
 			}
 		}
 		rep.Groups = append(rep.Groups, *g)
+	}
+	predictCosts(rep, c.prices())
+	for i := range rep.Groups {
+		rep.Groups[i].summarize()
 	}
 	if len(rep.Groups) > 0 {
 		first := &rep.Groups[0].Runs[0]
@@ -278,19 +306,4 @@ func (g *Group) name(r *Report) string {
 		}
 	}
 	return g.Policy
-}
-
-// cost is the lesson's formula for a run; nil where a figure is not known. A prefix is what
-// an infinite cache reuses of a request that finds anything there, a suffix the rest.
-func cost(r *Run, reach *Reach) *Cost {
-	requests := float64(r.Requests)
-	if !r.Known("prefill_cpu_seconds") || r.Computed == 0 || r.Failed > 0 || reach.Unit != Tokens || reach.InfiniteHits == 0 {
-		return nil
-	}
-	second := r.PrefillCPU / float64(r.Computed)
-	prefix := float64(reach.Infinite) / float64(reach.InfiniteHits)
-	suffix := float64(reach.Prompt)/requests - prefix
-	c := &Cost{HitRate: r.RequestHitRate, Prefix: prefix * second, Suffix: suffix * second, Measured: r.PrefillCPU / requests}
-	c.Predicted = c.HitRate*c.Suffix + (1-c.HitRate)*(c.Prefix+c.Suffix)
-	return c
 }

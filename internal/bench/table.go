@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -31,7 +30,7 @@ func WriteTable(out io.Writer, r *Report) error {
 		}
 		writeMain(w, r, groups)
 		writeLost(w, groups)
-		writeCost(w, groups)
+		writeCost(w, r, groups)
 	}
 	if p := r.Partial; p != nil && len(p.Runs) > 0 {
 		run := &p.Runs[0]
@@ -204,23 +203,33 @@ func (g *Group) lostCell(cause string) string {
 }
 
 // writeCost prints the lesson's formula against what was measured.
-func writeCost(w io.Writer, groups []*Group) {
+func writeCost(w io.Writer, r *Report, groups []*Group) {
 	var lines []string
 	partial := false
+	var c Cost
 	for _, g := range groups {
 		p, known := g.Summary["cost.predicted_seconds"]
 		m := g.Summary["cost.measured_seconds"]
 		if known && m.Median > 0 {
-			partial = partial || math.Abs(p.Median/m.Median-1) > 0.05
+			partial, c = partial || hitsPartly(&r.Reach, &g.Runs[0]), *g.Runs[0].Cost
 			lines = append(lines, fmt.Sprintf("%s %s / %s (%+.1f %%)", g.Policy, seconds(p.Median), seconds(m.Median), 100*(p.Median/m.Median-1)))
 		}
 	}
 	if len(lines) > 0 {
-		fmt.Fprintf(w, "\nprefill CPU a request, E = h*c_s + (1-h)*(c_p + c_s) / measured:\n  %s\n", strings.Join(lines, "\n  "))
+		fmt.Fprintf(w, "\nprefill CPU a request: the lesson's E = h*c_s + (1-h)*(c_p + c_s) / measured; c_p %s and c_s %s, timed apart:\n  %s\n",
+			seconds(c.Prefix), seconds(c.Suffix), strings.Join(lines, "\n  "))
 		if partial {
-			fmt.Fprintln(w, "  the formula knows whole prefixes only; where more was measured, hits found a part of theirs")
+			fmt.Fprintln(w, "  (the formula knows whole prefixes only; here some hits found no more than a part of theirs)")
 		}
 	}
+}
+
+// hitsPartly tells whether a run computed noticeably more tokens than it would have, had each
+// of its hits found a whole prefix.
+func hitsPartly(reach *Reach, run *Run) bool {
+	prefix := float64(reach.Infinite) / float64(max(reach.InfiniteHits, 1))
+	whole := float64(reach.Prompt) - float64(run.Hits)*prefix
+	return float64(run.Computed) > 1.05*whole
 }
 
 func writeErrors(w io.Writer, r *Report) {

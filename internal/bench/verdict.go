@@ -21,6 +21,9 @@ const (
 	noiseTime = 0.10
 	// failedTolerated is the share of failed requests beyond which counts do not compare.
 	failedTolerated = 0.01
+	// littleShared is the share of the prompt tokens that could be reused below which there is
+	// little to gain whatever one does.
+	littleShared = 0.10
 	// saturated is the share of the requests falling due that is answered meanwhile, below
 	// which an open loop is above saturation: its queue grows for as long as it lasts.
 	saturated = 0.8
@@ -229,6 +232,9 @@ func (j *judge) limits(g *Group) {
 		case share(r.Infinite, r.Prompt) < noiseTokens:
 			j.say("The workload limits it: one cache that never evicts would reuse %s.", percent(share(r.Infinite, r.Prompt)))
 			return
+		case share(r.Infinite, r.Prompt) < littleShared:
+			j.say("The workload limits it: little is shared. One cache that never evicts would reuse %s of the prompt tokens; %s reuses %s of those.",
+				percent(share(r.Infinite, r.Prompt)), g.Policy, percent(min(got, 1)))
 		case got >= full:
 			j.say("There is no more to gain, the workload is the limit: one cache that never evicts would reuse %s of the prompt tokens, and %s reuses %s of those.",
 				percent(share(r.Infinite, r.Prompt)), g.Policy, percent(min(got, 1)))

@@ -72,6 +72,8 @@ func TestJudge(t *testing.T) {
 			pays: PaysNo, says: []string{"share nothing worth routing for", "0.0 %"}},
 		{name: "nothing shared, reach unknown", report: both(100_000, 100_000), change: func(r *Report) { r.Reach = Reach{} },
 			pays: PaysNo, says: []string{"inside the noise"}, not: "never evicts"},
+		{name: "little shared", report: both(96_000, 94_500), change: func(r *Report) { r.Reach.Infinite = 6_000 },
+			pays: PaysYes, policy: "prefix_affinity", saving: 1_500.0 / 96_000, says: []string{"little is shared", "6.0 %", "91.7 %"}},
 		{name: "one replica", report: both(20_000, 20_000), change: func(r *Report) { r.Replicas = 1 },
 			pays: PaysNo, says: []string{"with one replica there is nothing to choose; all 2 policies computed the same"}},
 		{name: "one replica, and no tie", report: both(40_000, 20_000), change: func(r *Report) { r.Replicas = 1 },

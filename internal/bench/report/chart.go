@@ -146,7 +146,7 @@ func (c *chart) xAxis(s *scale, y1, y2 float64, text func(float64) string) {
 			continue
 		}
 		free = x + half + 4
-		c.text(min(x, chartWidth-half), y2+16, "mid soft", label)
+		c.text(min(x, chartWidth-half-6), y2+16, "mid soft", label)
 	}
 }
 

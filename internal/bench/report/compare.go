@@ -44,8 +44,11 @@ const (
 	Same Noise = "the same"
 	// WithinNoise: the ranges of the repeated runs overlap.
 	WithinNoise Noise = "within the noise"
-	// BeyondNoise: they do not.
+	// BeyondNoise: they do not, and either they would seldom do so by chance, or in each report
+	// all runs gave one figure.
 	BeyondNoise Noise = "beyond the noise"
+	// FewRuns: they do not, but so few runs often lie apart by chance.
+	FewRuns Noise = "apart, of few runs"
 	// NoiseUnknown: both ran once, so nobody can tell.
 	NoiseUnknown Noise = "noise unknown"
 )
@@ -60,8 +63,10 @@ type Change struct {
 	// Relative is B's median over A's less 1; it is 0 where A's is 0.
 	Relative float64
 	Noise    Noise
-	// Better is +1 where B's is the better figure, -1 where A's is, 0 where neither or
-	// within the noise.
+	// Chance is how often the ranges of so many runs of the same thing lie apart.
+	Chance float64
+	// Better is, beyond the noise, +1 where B's is the better figure and -1 where A's is;
+	// else 0.
 	Better int
 
 	figure *figure
@@ -138,6 +143,8 @@ func (f *figure) change(a, b []bench.Run) Change {
 	if c.A.Median != 0 {
 		c.Relative = c.B.Median/c.A.Median - 1
 	}
+	c.Chance = chanceApart(len(a), len(b))
+	exact := len(a) > 1 && len(b) > 1 && c.A.Min == c.A.Max && c.B.Min == c.B.Max
 	switch {
 	case c.A == c.B:
 		c.Noise = Same
@@ -145,18 +152,29 @@ func (f *figure) change(a, b []bench.Run) Change {
 		c.Noise = NoiseUnknown
 	case c.A.Min <= c.B.Max && c.B.Min <= c.A.Max:
 		c.Noise = WithinNoise
+	case !exact && c.Chance > seldom:
+		c.Noise = FewRuns
+	case c.B.Median > c.A.Median:
+		c.Noise, c.Better = BeyondNoise, f.better
 	default:
-		c.Noise = BeyondNoise
-	}
-	if c.Noise == BeyondNoise || c.Noise == NoiseUnknown {
-		switch {
-		case c.B.Median > c.A.Median:
-			c.Better = f.better
-		case c.B.Median < c.A.Median:
-			c.Better = -f.better
-		}
+		c.Noise, c.Better = BeyondNoise, -f.better
 	}
 	return c
+}
+
+// seldom is the largest Chance that a difference may have to be called one. Four runs each
+// have .029, three have .1.
+const seldom = .05
+
+// chanceApart is the probability that the ranges of n and m draws from one distribution do
+// not overlap: all of one sort come before all of the other in 2 of the (n+m)!/(n! m!) equally
+// likely orders.
+func chanceApart(n, m int) float64 {
+	chance := 2.0
+	for i := 1; i <= n; i++ {
+		chance *= float64(i) / float64(m+i)
+	}
+	return min(chance, 1)
 }
 
 func sideOf(r *bench.Report) Side {

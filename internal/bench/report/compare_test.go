@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"math"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -28,14 +29,17 @@ func TestCompareNoise(t *testing.T) {
 		better int
 		change float64
 	}{
-		{"apart", []int64{500, 510, 520}, []int64{400, 410, 499}, report.BeyondNoise, 1, 410./510 - 1},
-		{"apart, worse", []int64{400, 410}, []int64{500, 510}, report.BeyondNoise, -1, 505./405 - 1},
+		{"apart", []int64{500, 510, 520, 530}, []int64{400, 410, 420, 499}, report.BeyondNoise, 1, 415./515 - 1},
+		{"apart, worse", []int64{400, 410, 420, 430}, []int64{500, 510, 520, 530}, report.BeyondNoise, -1, 515./415 - 1},
+		{"apart, of three runs each", []int64{500, 510, 520}, []int64{400, 410, 499}, report.FewRuns, 0, 410./510 - 1},
+		{"apart, and each the same twice", []int64{500, 500}, []int64{400, 400}, report.BeyondNoise, 1, -.2},
+		{"apart, one the same twice", []int64{500, 500}, []int64{400, 401}, report.FewRuns, 0, 400.5/500 - 1},
 		{"touching", []int64{500, 510, 520}, []int64{400, 410, 500}, report.WithinNoise, 0, 410./510 - 1},
 		{"one inside the other", []int64{400, 600}, []int64{450, 460}, report.WithinNoise, 0, 455./500 - 1},
 		{"equal", []int64{400, 400}, []int64{400}, report.Same, 0, 0},
-		{"one run each", []int64{500}, []int64{400}, report.NoiseUnknown, 1, -.2},
+		{"one run each", []int64{500}, []int64{400}, report.NoiseUnknown, 0, -.2},
 		{"one run inside the other's range", []int64{450}, []int64{400, 500, 410}, report.WithinNoise, 0, 410./450 - 1},
-		{"one run outside the other's range", []int64{600}, []int64{400, 500, 410}, report.BeyondNoise, 1, 410./600 - 1},
+		{"one run outside the other's range", []int64{600}, []int64{400, 500, 410}, report.FewRuns, 0, 410./600 - 1},
 	} {
 		report := func(tokens []int64) *bench.Report {
 			return &bench.Report{Groups: []bench.Group{{Policy: "p", KVBlocks: 8, Runs: runsComputing(tokens...)}}}
@@ -43,6 +47,33 @@ func TestCompareNoise(t *testing.T) {
 		got := compare(t, report(c.a), report(c.b)).Groups[0].Figures[0]
 		if got.Figure != "tokens_computed" || got.Noise != c.want || got.Better != c.better || math.Abs(got.Relative-c.change) > 1e-12 {
 			t.Errorf("%s: %s %+.4f, %q, better %d; want %+.4f, %q, %d", c.name, got.Figure, got.Relative, got.Noise, got.Better, c.change, c.want, c.better)
+		}
+	}
+}
+
+// The chance that a change carries is how often draws from one distribution lie apart.
+func TestChanceOfApart(t *testing.T) {
+	seed := rand.Uint64()
+	draw := rand.New(rand.NewPCG(seed, 0))
+	for _, c := range []struct{ a, b int }{{2, 2}, {3, 3}, {4, 4}, {1, 3}, {5, 2}} {
+		const trials = 20_000
+		apart := 0
+		for range trials {
+			low, high := [2]float64{2, 2}, [2]float64{-1, -1}
+			for side, n := range []int{c.a, c.b} {
+				for range n {
+					v := draw.Float64()
+					low[side], high[side] = min(low[side], v), max(high[side], v)
+				}
+			}
+			if high[0] < low[1] || high[1] < low[0] {
+				apart++
+			}
+		}
+		a, b := &bench.Report{Groups: []bench.Group{{Policy: "p", Runs: make([]bench.Run, c.a)}}}, &bench.Report{Groups: []bench.Group{{Policy: "p", Runs: make([]bench.Run, c.b)}}}
+		got, drawn := compare(t, a, b).Groups[0].Figures[0].Chance, float64(apart)/trials
+		if math.Abs(got-drawn) > 5*math.Sqrt(got*(1-got)/trials) {
+			t.Errorf("seed %d: %d and %d runs lie apart in %.4f of draws; %.4f is said", seed, c.a, c.b, drawn, got)
 		}
 	}
 }
@@ -117,7 +148,7 @@ func TestCompareText(t *testing.T) {
 		"note: the machines differ",
 		"\nround_robin, 1,024 KV blocks per replica\n",
 		"only in A: random with 512 KV blocks per replica; ", "only in B: round_robin with 2,048 KV blocks per replica",
-		" points", "beyond the noise", "the same",
+		" points", "apart, of few runs (10 % by chance)", "within the noise", "the same",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the text lacks %q:\n%s", want, out.String())

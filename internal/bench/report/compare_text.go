@@ -85,6 +85,8 @@ func (c *Change) judgement() string {
 	switch {
 	case !c.KnownA || !c.KnownB:
 		return ""
+	case c.Noise == FewRuns:
+		return fmt.Sprintf("%s (%.0f %% by chance)", c.Noise, 100*c.Chance)
 	case c.Better > 0:
 		return string(c.Noise) + ": better"
 	case c.Better < 0:

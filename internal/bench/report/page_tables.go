@@ -121,7 +121,6 @@ func summaryColumns(r *bench.Report) []column {
 		figureColumn(&figRequestHitRate, "hit rate of requests"),
 		figureColumn(&figPrefillCPU, "prefill CPU"),
 		figureColumn(&ttftFigures[0], "TTFT p50"),
-		figureColumn(&ttftFigures[2], "TTFT p99"),
 	)
 	if r.Arrival.Kind != bench.Closed {
 		columns = append(columns, figureColumn(&figOffered, "due per second"))

@@ -298,7 +298,11 @@ func method(r *bench.Report) []string {
 		"TTFT is the time from when a request was due to be sent to the first part of its answer, TPOT the time of each output token after that, E2E the time to the end, all as the client saw them. Goodput counts the answers that kept the objective. Load max/mean is the busiest replica’s number of requests against the mean.",
 	}
 	if repeated(r) {
-		lines = append(lines, "Figures are medians over the repeated runs, with the smallest and largest below where they differ. A difference between two policies whose ranges overlap is inside the noise.")
+		line := "Figures are medians over the repeated runs, with the smallest and largest below where they differ. A difference between two policies whose ranges overlap is inside the noise."
+		if n := r.Repeat; n > 1 && n < 5 {
+			line += fmt.Sprintf(" The other way round, ranges of %d runs each of the same thing lie apart by chance in %.0f %% of cases.", n, 100*chanceApart(n, n))
+		}
+		lines = append(lines, line)
 	} else {
 		lines = append(lines, "Each policy ran once, so how much the figures vary from run to run is unknown.")
 	}

@@ -38,7 +38,7 @@ func TestLessonCountsWhatItsAuthorPublished(t *testing.T) {
 			t.Fatalf("%d prefixes: %d requests on %d replicas, want 300 on 16", prefixes, len(w.Requests), w.Replicas)
 		}
 		for policy, server := range map[string]func(int) int{
-			"random":      func(i int) int { return w.Requests[i].Placement },
+			"recorded":    func(i int) int { return w.Requests[i].Placement },
 			"prefix_hash": func(i int) int { return int(w.Requests[i].Tokens[0]) % 16 },
 		} {
 			computed, hits := naiveReplay(w, server)
