@@ -44,7 +44,7 @@ transformer computes on the CPU, and no GPU is needed.`,
 			var plan *plan
 			if flags.model != "" {
 				var err error
-				if plan, err = flags.plan(report, cmd.Flags().Changed("kv-dtype")); err != nil {
+				if plan, err = flags.plan(report, given(cmd, "kv-dtype")); err != nil {
 					return err
 				}
 			}

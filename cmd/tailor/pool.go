@@ -66,7 +66,7 @@ func (f *replicaFlags) size(cmd *cobra.Command, net *model.Model) error {
 	if f.kvMemory.kind == asBlocks {
 		return nil
 	}
-	if cmd.Flags().Changed("kv-blocks") {
+	if given(cmd, "kv-blocks") {
 		return misuse(cmd, "--kv-memory and --kv-blocks: give one of them")
 	}
 	log, err := newLogger(cmd)
