@@ -2,9 +2,9 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -22,8 +22,9 @@ const (
 // BenchmarkSharedPrefix is eight prompts at once that share a prefix, in a cold cache, on
 // GPT-2 124M's shape. "ideal" is the least that this model can do: the prefix once, then
 // the eight suffixes together. Both are timed in turn, so that what else the machine does meets both.
-func BenchmarkSharedPrefix(b *testing.B) {
-	e := gpt2Engine(b)
+func BenchmarkSharedPrefix(b *testing.B) { eachThreads(b, benchSharedPrefix) }
+
+func benchSharedPrefix(b *testing.B, e timedEngine) {
 	ids := rand.New(rand.NewPCG(1, 1))
 	prefix := randomTokens(ids, prefixTokens)
 	prompts := make([][]int32, 8)
@@ -55,8 +56,9 @@ func BenchmarkSharedPrefix(b *testing.B) {
 
 // BenchmarkHotStart is the time to the first token of a prompt of which all but the last
 // 40 tokens are cached, against that of 40 tokens alone.
-func BenchmarkHotStart(b *testing.B) {
-	e := gpt2Engine(b)
+func BenchmarkHotStart(b *testing.B) { eachThreads(b, benchHotStart) }
+
+func benchHotStart(b *testing.B, e timedEngine) {
 	ids := rand.New(rand.NewPCG(1, 2))
 	prefix := randomTokens(ids, prefixTokens)
 	var hot, alone, ratio []float64
@@ -84,20 +86,26 @@ type timedEngine struct {
 	b *testing.B
 }
 
-// gpt2Engine runs GPT-2 124M's shape in float32 with a thread for each processor that the
-// benchmark may use (go test -cpu 1,2), until the benchmark ends.
-func gpt2Engine(b *testing.B) timedEngine {
-	b.Helper()
-	cfg := speed.GPT2Small
-	m, err := model.New(cfg, speed.RandomTensors(cfg))
+// eachThreads runs f with an engine of GPT-2 124M's shape, in float32, with 1 and 2 threads.
+func eachThreads(b *testing.B, f func(*testing.B, timedEngine)) {
+	m, err := model.NewAs(model.F32, speed.GPT2Small, speed.RandomTensors(speed.GPT2Small))
 	if err != nil {
 		b.Fatal(err)
 	}
+	for _, threads := range []int{1, 2} {
+		b.Run(fmt.Sprintf("threads=%d", threads), func(b *testing.B) { f(b, runEngine(b, m, threads)) })
+	}
+}
+
+// runEngine runs an engine until the benchmark ends.
+func runEngine(b *testing.B, m *model.Model, threads int) timedEngine {
+	b.Helper()
+	cfg := m.Config()
 	kv, err := kvcache.New(kvcache.Config{Blocks: 512, BlockSize: 16, Layers: cfg.Layers, Heads: cfg.Heads, HeadDim: cfg.HeadDim()})
 	if err != nil {
 		b.Fatal(err)
 	}
-	e := New(m, kv, Config{Threads: runtime.GOMAXPROCS(0)}, slog.New(slog.DiscardHandler))
+	e := New(m, kv, Config{Threads: threads}, slog.New(slog.DiscardHandler))
 	ctx, stop := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- e.Run(ctx) }()
