@@ -69,7 +69,7 @@ prefix-repetition, chat, hot, churn (replicas leave and join), no-reuse and all-
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	f.add(cmd)
-	cmd.AddCommand(newBenchCompare())
+	cmd.AddCommand(newBenchCompare(), newBenchSchema())
 	return cmd
 }
 

@@ -322,6 +322,10 @@ func TestBenchHelpIsGrouped(t *testing.T) {
 			t.Errorf("%s is there %d times:\n%s", flag, strings.Count(out, flag+" "), out)
 		}
 	}
+	out, err = benchCommand(t.Context(), "schema")
+	if err != nil || !strings.Contains(out, bench.SchemaVersion) || !json.Valid([]byte(out)) {
+		t.Errorf("schema: %v\n%s", err, out)
+	}
 	out, err = benchCommand(t.Context(), "compare", "--help")
 	if err != nil || strings.Contains(out, "--kv-blocks") || !strings.Contains(out, "compare A.json B.json") {
 		t.Errorf("%v\n%s", err, out)

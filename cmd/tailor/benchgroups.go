@@ -38,7 +38,8 @@ func (g *flagGroups) install(cmd *cobra.Command) {
 			return plain(c)
 		}
 		out := c.OutOrStderr()
-		fmt.Fprintf(out, "Usage:\n  %s\n  %s compare A.json B.json\n\nExamples:\n%s\n", c.UseLine(), c.CommandPath(), c.Example)
+		fmt.Fprintf(out, "Usage:\n  %s\n  %s compare A.json B.json\n  %s schema\n\nExamples:\n%s\n",
+			c.UseLine(), c.CommandPath(), c.CommandPath(), c.Example)
 		for i, set := range g.sets {
 			fmt.Fprintf(out, "\n%s:\n%s", g.titles[i], set.FlagUsages())
 		}

@@ -117,6 +117,18 @@ func newBenchCompare() *cobra.Command {
 	}
 }
 
+func newBenchSchema() *cobra.Command {
+	return &cobra.Command{
+		Use:   "schema",
+		Short: "Print the JSON schema of what --json writes",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := cmd.OutOrStdout().Write(report.Schema())
+			return err
+		},
+	}
+}
+
 func writeJSON(path string, v any) error {
 	data, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
