@@ -150,6 +150,8 @@ func (f *benchFlags) run(cmd *cobra.Command) error {
 	switch problems := report.Problems(); {
 	case runErr != nil:
 		return runErr
+	case nothingWorked(report):
+		return errors.New("all requests failed")
 	case report.Interrupted:
 		return errors.New("interrupted: what is reported is a part")
 	case len(problems) > 0 && f.target.url == "":
@@ -219,8 +221,22 @@ func (f *benchFlags) own(cmd *cobra.Command, opt *bench.Options) (bench.Start, e
 		opt.KVBlocks = []int{f.engine.kvBlocks}
 	}
 	opt.Model = c.name
+	opt.About.Settings = map[string]string{
+		"dtype": f.engine.dtype.String(), "kv-dtype": kvType(f.engine.kvDType).String(), "eviction": f.engine.eviction.String(), "schedule": f.engine.schedule,
+	}
 	opt.About.Threads, opt.About.BlockTokens = f.engine.threads, f.engine.blockSize
 	return starter(c, &f.engine), nil
+}
+
+// nothingWorked tells whether requests were sent and none was answered.
+func nothingWorked(r *bench.Report) bool {
+	sent, failed := int64(0), int64(0)
+	for i := range r.Groups {
+		for _, run := range r.Groups[i].Runs {
+			sent, failed = sent+run.Requests, failed+run.Failed
+		}
+	}
+	return sent > 0 && sent == failed
 }
 
 // usualPolicies are compared where it is not said which: the recorded placement, or a random
@@ -243,6 +259,7 @@ func starter(c *checkpoint, flags *replicaFlags) bench.Start {
 	return func(ctx context.Context, policy string, replicas, kvBlocks int) (*bench.Cluster, error) {
 		sized := *flags
 		sized.kvBlocks, sized.drain = kvBlocks, benchDrain
+		restore := makeRoom(replicas * sized.threads)
 		// An interrupt ends the run; the fleet has to tell its counters after that.
 		fleetCtx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		group, groupCtx := errgroup.WithContext(fleetCtx)
@@ -253,10 +270,12 @@ func starter(c *checkpoint, flags *replicaFlags) bench.Start {
 		}
 		if err != nil {
 			cancel()
+			defer restore()
 			return nil, errors.Join(err, stopGroup(group, err))
 		}
 		return f.cluster(func() error {
 			cancel()
+			defer restore()
 			err := group.Wait()
 			// The next fleet's pools take the place of this one's at once.
 			runtime.GC()

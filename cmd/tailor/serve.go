@@ -44,6 +44,7 @@ that GPU would have it (--kv-memory gpu:0).`,
 			if err := flags.size(cmd, c.net); err != nil {
 				return err
 			}
+			defer makeRoom(flags.threads)()
 			group, ctx := errgroup.WithContext(cmd.Context())
 			r, err := startReplica(ctx, group, c, &flags, id, listen, log)
 			if err != nil {

@@ -56,6 +56,7 @@ The transformer computes on the CPU; a GPU is only asked for its memory, through
 			if err := flags.size(cmd, c.net); err != nil {
 				return err
 			}
+			defer makeRoom(replicas * flags.threads)()
 			group, ctx := errgroup.WithContext(cmd.Context())
 			f, err := startFleet(ctx, group, c, &flags, fleetPlan{replicas: replicas, listen: listen, policy: chosen}, log)
 			if err != nil {

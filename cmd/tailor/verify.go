@@ -200,6 +200,9 @@ func (v *verification) hotAgainstCold() error {
 	case cold.cached != 0 || chunked.cached != 0:
 		return fmt.Errorf("%w: an empty cache gave %d and %d tokens", errDisagree, cold.cached, chunked.cached)
 	case hot.cached == 0 && len(v.prompt)+v.tokens > v.blockSize:
+		if len(v.prompt) == 1 {
+			return errors.New("hot and cold were not compared: a prompt of one token has nothing to reuse, as the last one is always computed")
+		}
 		return fmt.Errorf("%w: nothing was reused, so hot and cold were not compared", errDisagree)
 	case hotDiffers+chunkedDiffers > 0:
 		return fmt.Errorf("%w: %d logits between hot and cold, %d between chunked and whole", errDisagree, hotDiffers, chunkedDiffers)

@@ -25,6 +25,8 @@ type Report struct {
 	SLO      SLO            `json:"slo"`
 	Replicas int            `json:"replicas"` // 0: unknown (a foreign target)
 	Threads  int            `json:"threads"`  // of each replica
+	// Settings are options of the replicas that change what they compute or keep, by name.
+	Settings map[string]string `json:"settings,omitempty"`
 	// BlockTokens is the length of a KV block.
 	BlockTokens int `json:"block_tokens"`
 	Repeat      int `json:"repeat"`

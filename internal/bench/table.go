@@ -46,6 +46,7 @@ func WriteTable(out io.Writer, r *Report) error {
 	}
 	writeErrors(w, r)
 	writePublished(w, r)
+	writeLegend(w, r)
 	for i, problem := range r.Problems() {
 		if i == 0 {
 			fmt.Fprintln(w, "\nThe counts contradict each other:")
@@ -292,4 +293,16 @@ func (w *errorWriter) Write(p []byte) (int, error) {
 	n, err := w.to.Write(p)
 	w.err = err
 	return n, err
+}
+
+// writeLegend says what the tables' words mean.
+func writeLegend(w io.Writer, r *Report) {
+	if len(r.Groups) == 0 {
+		return
+	}
+	fmt.Fprint(w, `
+computed, reused: prompt tokens, as the engines count; hit rate: of tokens; hits: requests that reused any; of reachable: of what
+one cache that never evicts would reuse; load: requests on the busiest replica and on the mean one; evicted: KV blocks;
+cold: new, or in no full block before; elsewhere: on another replica; times: in an open loop from when a request was due
+`)
 }

@@ -61,7 +61,7 @@ func (j *judge) judge() {
 	for i := range j.report.Groups {
 		g := &j.report.Groups[i]
 		if share := g.failedShare(); share > failedTolerated && failed == "" {
-			failed = fmt.Sprintf("%s of %s's requests failed", percent(share), g.name(j.report))
+			failed = fmt.Sprintf("%s of %s's requests failed, so it cannot be said what the policies cost", percent(share), g.name(j.report))
 		}
 		if _, known := g.computed(); known && g.prompts() > 0 {
 			usable = append(usable, g)
@@ -73,7 +73,7 @@ func (j *judge) judge() {
 	case len(j.report.Problems()) > 0:
 		j.say("Unclear: the counts contradict each other. %s.", upperFirst(j.report.Problems()[0]))
 	case failed != "":
-		j.say("Unclear: %s, so the policies did not serve the same requests.", failed)
+		j.say("Unclear: %s.", failed)
 	case len(usable) == 0:
 		j.say("Unclear: nobody counted what was reused; the server's answers do not say cached_tokens.")
 	default:

@@ -225,6 +225,24 @@ func present(value string, is bool) string {
 	return fmt.Sprintf("%q", value)
 }
 
+// settingNames are those of the reports' settings, in order.
+func settingNames(reports ...*bench.Report) []string {
+	names := map[string]bool{}
+	for _, r := range reports {
+		for name := range r.Settings {
+			names[name] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+func settingText(r *bench.Report, name string) string {
+	if value, ok := r.Settings[name]; ok {
+		return value
+	}
+	return "unknown"
+}
+
 // warnings name what differs between two reports of one workload.
 func warnings(a, b *bench.Report) (list []string) {
 	differ := func(what string, a, b any, effect string) {
@@ -239,6 +257,9 @@ func warnings(a, b *bench.Report) (list []string) {
 	differ("replicas", number(a.Replicas, a.Replicas > 0), number(b.Replicas, b.Replicas > 0), "all figures compare that too")
 	differ("threads of a replica", a.Threads, b.Threads, "times compare that too")
 	differ("tokens in a KV block", a.BlockTokens, b.BlockTokens, "a capacity of as many blocks is another one")
+	for _, name := range settingNames(a, b) {
+		differ(name, settingText(a, name), settingText(b, name), "all figures compare that too")
+	}
 	differ("arrival", arrivalText(a.Arrival), arrivalText(b.Arrival), "times and in-flight reuse compare that too")
 	differ("objective", sloText(a.SLO), sloText(b.SLO), "goodput means another thing")
 	differ("target", a.Target, b.Target, "not the same servers")

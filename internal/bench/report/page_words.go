@@ -206,6 +206,9 @@ func facts(r *bench.Report) (f []fact) {
 	}
 	number("Replicas", int64(r.Replicas))
 	number("Threads each", int64(r.Threads))
+	for _, name := range settingNames(r) {
+		add("--"+name, settingText(r, name))
+	}
 	number("Tokens in a KV block", int64(r.BlockTokens))
 	number("Runs each", int64(r.Repeat))
 	add("Machine", machineText(r.Machine))

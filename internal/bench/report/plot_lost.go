@@ -19,7 +19,7 @@ type cause struct {
 // causes are those that the router's ledger knows, in the order in which they are stacked:
 // first what no cache could have helped.
 var causes = []cause{
-	{"cold", "never seen before", "quiet"},
+	{"cold", "new, or in no full block", "quiet"},
 	{"elsewhere", "cached on another replica", "f1"},
 	{"evicted", "evicted everywhere", "f0"},
 	{"evicted_after_prediction", "evicted on the way", "f5"},

@@ -266,7 +266,7 @@ func TestLostBars(t *testing.T) {
 			t.Errorf("part %d stands for %.1f tokens, want %.0f", i, got, want)
 		}
 	}
-	for _, want := range []string{"never seen before", "cached on another replica", "a new cause", "not in the ledger"} {
+	for _, want := range []string{"new, or in no full block", "cached on another replica", "a new cause", "not in the ledger"} {
 		if !strings.Contains(svg.text, want) {
 			t.Errorf("the legend lacks %q", want)
 		}
