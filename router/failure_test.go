@@ -1,8 +1,13 @@
 package router
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -246,5 +251,45 @@ func TestBodiesDoNotMix(t *testing.T) {
 	}
 	if n != clients*each {
 		t.Errorf("%d requests arrived, want %d", n, clients*each)
+	}
+}
+
+// What a router that stops has to cut ends with a word on why, whether it has begun or not.
+func TestCutAnswersSaySo(t *testing.T) {
+	for _, stream := range []bool{true, false} {
+		rt := newTestRouter(t, 1, nil)
+		begun := make(chan struct{})
+		rt.fakes[0].set(func(f *fakeReplica) {
+			f.answer = func(w http.ResponseWriter, r *http.Request) {
+				if stream {
+					w.Header().Set("Content-Type", "text/event-stream")
+					_, _ = io.WriteString(w, "data: {}\n\n")
+					_ = http.NewResponseController(w).Flush()
+				}
+				close(begun)
+				<-r.Context().Done()
+			}
+		})
+		ctx, cut := context.WithCancelCause(t.Context())
+		body := tokenBody(1, 64, 0, 10, fmt.Sprintf(`,"stream":%v`, stream))
+		req := httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/completions", strings.NewReader(body))
+		answer, done := httptest.NewRecorder(), make(chan struct{})
+		go func() {
+			defer close(done)
+			rt.ServeHTTP(answer, req)
+		}()
+		<-begun
+		cut(errors.New("closing time"))
+		<-done
+		if got := answer.Body.String(); !strings.Contains(got, "closing time") || !strings.Contains(got, `"error"`) {
+			t.Errorf("stream %v: %d %q", stream, answer.Code, got)
+		}
+		if !stream && answer.Code != http.StatusServiceUnavailable {
+			t.Errorf("status %d, want 503", answer.Code)
+		}
+		if row := rt.rows(1)[0]; row.Outcome != OutcomeCut || row.Error != "closing time" {
+			t.Errorf("stream %v: ledger row %+v", stream, row)
+		}
+		rt.idle()
 	}
 }

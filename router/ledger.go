@@ -22,6 +22,7 @@ const (
 	OutcomeInvalid   Outcome = "invalid"        // refused by the router: the request's fault
 	OutcomeNoReplica Outcome = "no_replica"     // refused by the router: nobody to send it to
 	OutcomeCancelled Outcome = "cancelled"      // the client went away
+	OutcomeCut       Outcome = "cut"            // the router stopped before the answer was complete
 )
 
 // Row is what the ledger keeps of a request. It holds no text of it and no salt.

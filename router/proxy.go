@@ -154,8 +154,30 @@ func (x *exchange) refuse(outcome Outcome, e *openai.Error) {
 	openai.WriteError(x.w, e)
 }
 
-// cancelled notes that the client has gone; there is nobody to answer.
+// cut is why this process ended the request's context before the client did; nil: it did not.
+func (x *exchange) cut() error {
+	cause := context.Cause(x.r.Context())
+	if cause == nil || errors.Is(cause, context.Canceled) || errors.Is(cause, context.DeadlineExceeded) {
+		return nil
+	}
+	return cause
+}
+
+// stopped tells a client that its answer was cut.
+func (x *exchange) stopped(cut error) *openai.Error {
+	return &openai.Error{
+		Status: http.StatusServiceUnavailable, RetryAfter: x.router.retryAfter(), Type: openai.TypeServer,
+		Code: openai.CodeUnavailable, Message: cut.Error(),
+	}
+}
+
+// cancelled ends a request of which nothing has been written and whose context has ended:
+// mostly the client has gone, and there is nobody to answer.
 func (x *exchange) cancelled() {
+	if cut := x.cut(); cut != nil {
+		x.refuse(OutcomeCut, x.stopped(cut))
+		return
+	}
 	x.row.Outcome, x.row.Error = OutcomeCancelled, context.Cause(x.r.Context()).Error()
 }
 

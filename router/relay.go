@@ -215,6 +215,10 @@ func errorEvent(e *openai.Error, whole bool) []byte {
 
 // broken notes that an answer broke off. False: it is the client who has gone.
 func (x *exchange) broken(err error) bool {
+	if cut := x.cut(); cut != nil {
+		x.row.Outcome, x.row.Error = OutcomeCut, cut.Error()
+		return true
+	}
 	if x.r.Context().Err() != nil {
 		x.cancelled()
 		return false
@@ -225,6 +229,9 @@ func (x *exchange) broken(err error) bool {
 }
 
 func (x *exchange) brokeOff(err error) *openai.Error {
+	if cut := x.cut(); cut != nil {
+		return x.stopped(cut)
+	}
 	return badGateway("replica %s broke off its answer: %v", x.booking.id, err)
 }
 

@@ -256,6 +256,7 @@ func TestBenchMisuse(t *testing.T) {
 		{"--block-size 0", "--block-size 0"},
 		{"--reset", "--reset"},
 		{"--target ftp://x", `--target "ftp://x"`},
+		{"--target http://user:pass@127.0.0.1:1", "--target: want"},
 		{"--target http://127.0.0.1:1 --policies random", "--policies"},
 		{"--target http://127.0.0.1:1 --threads 2", "--threads 2: with --target"},
 		{"--target http://127.0.0.1:1 --target-key-file " + nowhere, "--target-key-file"},
@@ -266,6 +267,17 @@ func TestBenchMisuse(t *testing.T) {
 		if out, err := benchCommand(t.Context(), strings.Fields(c.args)...); !errors.As(err, &usage) || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v; want misuse that says %q\n%s", c.args, err, c.want, out)
 		}
+	}
+	// What a file held stays until there is something to put in its place.
+	kept := filepath.Join(t.TempDir(), "kept.json")
+	if err := os.WriteFile(kept, []byte("before"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := benchCommand(t.Context(), "--json", kept, "--html", kept); err == nil || !strings.Contains(err.Error(), "another output") {
+		t.Errorf("two outputs in one file: %v", err)
+	}
+	if text, err := os.ReadFile(kept); err != nil || string(text) != "before" {
+		t.Errorf("the file holds %q, %v", text, err)
 	}
 	// Files that cannot be written end it before anything has run.
 	for _, flag := range []string{"--json", "--csv", "--html", "--plots"} {

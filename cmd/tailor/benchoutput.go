@@ -47,7 +47,14 @@ func (f *outputFlags) open() (*outputs, error) {
 		if want.path == "" {
 			continue
 		}
-		file, err := os.Create(want.path)
+		for _, other := range o.files {
+			if other.Name() == want.path {
+				o.close()
+				return nil, fmt.Errorf("%s %s: another output has that file", want.flag, want.path)
+			}
+		}
+		// What it holds goes only when there is something to put in its place.
+		file, err := os.OpenFile(want.path, os.O_WRONLY|os.O_CREATE, 0o644)
 		if err != nil {
 			o.close()
 			return nil, fmt.Errorf("%s: %w", want.flag, err)
@@ -73,7 +80,12 @@ func (o *outputs) close() {
 func (o *outputs) write(r *bench.Report) error {
 	var errs []error
 	for _, f := range o.files {
-		if err := errors.Join(f.write(f, r), f.Close()); err != nil {
+		err := f.write(f, r)
+		// Shorter than before. What cannot be cut, such as a pipe, holds nothing old.
+		if end, tell := f.Seek(0, io.SeekCurrent); err == nil && tell == nil {
+			err = f.Truncate(end)
+		}
+		if err := errors.Join(err, f.Close()); err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", f.Name(), err))
 		}
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	neturl "net/url"
 	"os"
 	"strings"
 	"time"
@@ -54,6 +55,10 @@ func (f *benchFlags) running(cmd *cobra.Command, opt *bench.Options) (bench.Star
 	url := strings.TrimRight(t.url, "/")
 	if !strings.HasPrefix(url, "http://") && !strings.HasPrefix(url, "https://") {
 		return nil, misuse(cmd, "--target %q: want http:// or https:// and a host", t.url)
+	}
+	// Reports name the target: nothing secret may be in it.
+	if parsed, err := neturl.Parse(url); err != nil || parsed.Host == "" || parsed.User != nil || parsed.RawQuery != "" {
+		return nil, misuse(cmd, "--target: want http:// or https:// and a host, without password or query; a key goes into --target-key-file")
 	}
 	found, err := bench.Probe(cmd.Context(), url, opt.Key)
 	if err != nil {

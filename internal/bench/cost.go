@@ -29,7 +29,7 @@ func (c *comparison) prices() prices {
 // calibrate measures the prices on a cluster of their own, one request after another, with
 // prompts as long as the workload's are in the mean: a prefix is what an infinite cache
 // reuses of a request that finds anything there, a suffix the rest. Replicas take turns, as
-// they do in the runs: a processor's caches know whether it worked on another one meanwhile.
+// they do in the runs, and so do cold and hot: a processor's caches know what it did before.
 // It is done after each run, so that a machine that becomes slower does so for both sides.
 // Each gets a prompt, cold, and later the same prefix with another suffix, hot. So the prices
 // come from nothing that they are to predict. It does nothing where the formula has no
@@ -77,21 +77,26 @@ func (c *comparison) calibrate(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	for len(cold) < calibrations {
-		for _, r := range cluster.Replicas {
-			prefixes[r.ID] = c.random(random, prefix)
-			spent, err := spend(r.URL, slices.Concat(prefixes[r.ID], c.random(random, suffix)))
-			if err != nil {
-				return err
-			}
-			cold = append(cold, spent)
+	send := func(i int, to *[]float64) error {
+		r := cluster.Replicas[i%len(cluster.Replicas)]
+		spent, err := spend(r.URL, slices.Concat(prefixes[r.ID], c.random(random, suffix)))
+		*to = append(*to, spent)
+		if err == nil && cluster.Settle != nil {
+			err = cluster.Settle(ctx, r.ID)
 		}
-		for _, r := range cluster.Replicas {
-			spent, err := spend(r.URL, slices.Concat(prefixes[r.ID], c.random(random, suffix)))
-			if err != nil {
-				return err
-			}
-			hot = append(hot, spent)
+		return err
+	}
+	for i := 0; i < calibrations || i%len(cluster.Replicas) != 0; i++ {
+		before := i + len(cluster.Replicas) - 1
+		if i == 0 {
+			before = 0 // nobody has a prefix yet
+		}
+		prefixes[cluster.Replicas[i%len(cluster.Replicas)].ID] = c.random(random, prefix)
+		if err := send(i, &cold); err != nil {
+			return err
+		}
+		if err := send(before, &hot); err != nil {
+			return err
 		}
 	}
 	c.cold, c.hot = append(c.cold, cold...), append(c.hot, hot...)

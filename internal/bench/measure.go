@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
+	"unicode"
 )
 
 // reading is all that a cluster has counted so far.
@@ -147,6 +149,13 @@ func (r *Run) addError(text string) {
 	if r.Errors == nil {
 		r.Errors = map[string]int64{}
 	}
+	// It may come from a server that is none of ours, and ends on terminals.
+	text = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) {
+			return ' '
+		}
+		return r
+	}, text)
 	if runes := []rune(text); len(runes) > 160 {
 		text = string(runes[:160]) + "..."
 	}

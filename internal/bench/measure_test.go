@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"tailor/internal/openai"
 )
 
 func TestPercentileIsNearestRank(t *testing.T) {
@@ -181,5 +183,28 @@ func TestProgress(t *testing.T) {
 		"\r\033[K1/2 random, 64 blocks  [######..................] 50/100  ETA 30s\r\033[K"
 	if out.String() != want {
 		t.Errorf("%q\nwant %q", out.String(), want)
+	}
+}
+
+func TestErrorsCannotReachTheTerminalRaw(t *testing.T) {
+	var r Run
+	r.addError("red \x1b[31m title \x1b]0;t\a line\nnext \u202eleft")
+	for text := range r.Errors {
+		if want := "red  [31m title  ]0;t  line next  left"; text != want {
+			t.Errorf("%q, want %q", text, want)
+		}
+	}
+}
+
+func TestImpossibleUsageIsRefused(t *testing.T) {
+	for _, usage := range []string{
+		`"prompt_tokens":10,"completion_tokens":1,"prompt_tokens_details":{"cached_tokens":5000}`,
+		`"prompt_tokens":-10,"completion_tokens":1,"prompt_tokens_details":{"cached_tokens":-20}`,
+		`"prompt_tokens":9223372036854775807,"completion_tokens":1`,
+	} {
+		stream := `data: {"choices":[{"index":0,"text":"x"}],"usage":{` + usage + "}}\n\ndata: [DONE]\n\n"
+		if _, err := readAnswer(openai.NewStreamReader(strings.NewReader(stream))); err == nil || !strings.Contains(err.Error(), "prompt_tokens") {
+			t.Errorf("%s: %v", usage, err)
+		}
 	}
 }

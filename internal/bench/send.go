@@ -137,8 +137,13 @@ func readAnswer(stream *openai.StreamReader) (answer, error) {
 		}
 		if c.Usage != nil {
 			a.prompt, a.output = c.Usage.PromptTokens, c.Usage.CompletionTokens
-			if cached, reported := c.Usage.Cached(); reported {
+			cached, reported := c.Usage.Cached()
+			if reported {
 				a.cached = cached
+			}
+			const most = 1 << 32 // so that sums stay far from overflow
+			if a.prompt < 0 || a.output < 0 || max(a.prompt, a.output) > most || reported && (cached < 0 || cached > a.prompt) {
+				return a, fmt.Errorf("usage makes no sense: prompt_tokens %d, cached_tokens %d, completion_tokens %d", a.prompt, cached, a.output)
 			}
 		}
 	}
