@@ -104,8 +104,8 @@ func (s *Server) accessLog(next http.Handler) http.Handler {
 			switch {
 			case status >= http.StatusInternalServerError && status != http.StatusServiceUnavailable:
 				level = slog.LevelError
-			case r.URL.Path == "/health" || r.URL.Path == "/metrics":
-				level = slog.LevelDebug
+			case r.Method == http.MethodGet && status < http.StatusBadRequest:
+				level = slog.LevelDebug // routers, dashboards and load balancers look in all the time
 			}
 			attrs := []slog.Attr{
 				slog.String("id", requestID(r.Context())),
