@@ -263,6 +263,8 @@ type Verdict struct {
 	KVBlocks int    `json:"kv_blocks"`
 	// Saving is the share of computed prompt tokens that the choice saves.
 	Saving float64 `json:"saving"`
+	// Against is the policy that it is compared with.
+	Against string `json:"against,omitempty"`
 	// Text is the verdict's sentences.
 	Text []string `json:"text"`
 }

@@ -144,6 +144,7 @@ func (j *judge) decide(aware, blind []*Group) {
 	a, b := chosenOf(aware), fewest(blind)
 	saving := 1 - a.mustComputed()/b.mustComputed()
 	d := differ(b, fewest(aware))
+	j.verdict.Against = b.Policy
 	switch {
 	case d == overlapping:
 		j.say("Unclear: %s computed %s prompt tokens (median) and %s %s, but repeated runs of the two overlap: the difference is inside the noise.",
@@ -212,7 +213,11 @@ func (j *judge) times(a, b *Group) {
 		parts = append(parts, text)
 	}
 	if len(parts) > 0 {
-		j.say("Of %s against %s: %s.", a.Policy, b.Policy, strings.Join(parts, ", "))
+		hint := ""
+		if j.report.Repeat < 2 {
+			hint = " Times of one run each are a hint: --repeat tells them from noise."
+		}
+		j.say("Of %s against %s: %s.%s", a.Policy, b.Policy, strings.Join(parts, ", "), hint)
 	}
 	slo := j.report.SLO
 	if slo.TTFT > 0 || slo.TPOT > 0 {

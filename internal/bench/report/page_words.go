@@ -112,8 +112,8 @@ func failures(r *bench.Report) (lines []string) {
 	return lines
 }
 
-// cardsOf are the few figures that matter most, of the policy to choose against the one that
-// computes most with the same capacity.
+// cardsOf are the few figures that matter most, of the policy to choose against the one that the
+// verdict compares it with or, if it does not say, that computes most with the same capacity.
 func cardsOf(r *bench.Report) (cards []card) {
 	var best, worst *bench.Group
 	var least, most float64
@@ -126,12 +126,13 @@ func cardsOf(r *bench.Report) (cards []card) {
 		if best == nil || chosen || best.Policy != r.Verdict.Policy && s.Median < least {
 			best, least = g, s.Median
 		}
-		if worst == nil || s.Median > most {
+		against := g.Policy == r.Verdict.Against
+		if worst == nil || against || worst.Policy != r.Verdict.Against && s.Median > most {
 			worst, most = g, s.Median
 		}
 	}
 	if v := r.Verdict; v.Policy != "" && isFinite(v.Saving) && v.Saving > 0 {
-		cards = append(cards, card{"fewer prompt tokens computed", percentText(v.Saving), "with " + v.Policy + ", against the best policy that ignores prefixes"})
+		cards = append(cards, card{"fewer prompt tokens computed", percentText(v.Saving), "with " + v.Policy + ", against " + cmp.Or(v.Against, "the best policy that ignores prefixes")})
 	}
 	if best == nil {
 		return cards
