@@ -273,16 +273,21 @@ func TestCutAnswersSaySo(t *testing.T) {
 		ctx, cut := context.WithCancelCause(t.Context())
 		body := tokenBody(1, 64, 0, 10, fmt.Sprintf(`,"stream":%v`, stream))
 		req := httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/completions", strings.NewReader(body))
-		answer, done := httptest.NewRecorder(), make(chan struct{})
+		answer, done := &signallingRecorder{httptest.NewRecorder(), make(chan struct{}, 16)}, make(chan struct{})
 		go func() {
 			defer close(done)
 			rt.ServeHTTP(answer, req)
 		}()
-		<-begun
+		if <-begun; stream {
+			<-answer.wrote // its first event has gone out
+		}
 		cut(errors.New("closing time"))
 		<-done
 		if got := answer.Body.String(); !strings.Contains(got, "closing time") || !strings.Contains(got, `"error"`) {
 			t.Errorf("stream %v: %d %q", stream, answer.Code, got)
+		}
+		if stream && !strings.HasPrefix(answer.Body.String(), "data: {}\n\ndata: ") {
+			t.Errorf("the stream did not go on from its first event: %q", answer.Body)
 		}
 		if !stream && answer.Code != http.StatusServiceUnavailable {
 			t.Errorf("status %d, want 503", answer.Code)
@@ -292,4 +297,15 @@ func TestCutAnswersSaySo(t *testing.T) {
 		}
 		rt.idle()
 	}
+}
+
+// signallingRecorder tells of each write.
+type signallingRecorder struct {
+	*httptest.ResponseRecorder
+	wrote chan struct{}
+}
+
+func (r *signallingRecorder) Write(p []byte) (int, error) {
+	defer func() { r.wrote <- struct{}{} }()
+	return r.ResponseRecorder.Write(p)
 }

@@ -141,3 +141,35 @@ func TestMessagesCannotSpellSpecialTokens(t *testing.T) {
 		}
 	}
 }
+
+// The next turn of a conversation brings the answer as it came, as every client does, and
+// finds what was generated in the cache.
+func TestChatTurnsReuseTheAnswerBefore(t *testing.T) {
+	r, e := realRig(t, 256, withTemplate(t))
+	type message struct {
+		Role    string `json:"role"`
+		Content string `json:"content"`
+	}
+	conversation := []message{{"system", "You help customers with hotels and taxis."}, {"user", "I need a hotel in Seattle."}}
+	stored := 0 // tokens of full blocks that the turns so far have left
+	for turn := range 3 {
+		messages, err := json.Marshal(conversation)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := r.do("POST", "/v1/chat/completions", fmt.Sprintf(`{"model":%q,"messages":%s,"max_tokens":40,"temperature":0}`, testModel, messages))
+		var out openai.ChatResponse
+		if err := json.Unmarshal([]byte(a.body), &out); err != nil || a.status != 200 {
+			t.Fatalf("status %d, %v: %s", a.status, err, a.body)
+		}
+		if cached, _ := out.Usage.Cached(); cached < stored {
+			t.Errorf("turn %d: %d tokens reused of %d, want all %d of prompt and answer before", turn, cached, out.Usage.PromptTokens, stored)
+		}
+		stored = (out.Usage.TotalTokens - 1) / 16 * 16
+		conversation = append(conversation, message{"assistant", out.Choices[0].Message.Content}, message{"user", "And a taxi, please."})
+	}
+	if stored < 64 {
+		t.Errorf("only %d tokens were stored, which proves little", stored)
+	}
+	mustBeIdle(t, e)
+}

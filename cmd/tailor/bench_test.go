@@ -343,3 +343,22 @@ func TestBenchHelpIsGrouped(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
+
+func TestNothingWorked(t *testing.T) {
+	group := func(sent, failed int64) bench.Group {
+		return bench.Group{Runs: []bench.Run{{Requests: sent, Failed: failed}}}
+	}
+	for _, c := range []struct {
+		groups []bench.Group
+		want   bool
+	}{
+		{nil, false},
+		{[]bench.Group{group(0, 0)}, false},
+		{[]bench.Group{group(3, 3), group(3, 3)}, true},
+		{[]bench.Group{group(3, 3), group(3, 2)}, false},
+	} {
+		if got := nothingWorked(&bench.Report{Groups: c.groups}); got != c.want {
+			t.Errorf("%+v: %v, want %v", c.groups, got, c.want)
+		}
+	}
+}
