@@ -54,7 +54,7 @@ type Option func(*Manager)
 func WithClock(now func() time.Time) Option { return func(m *Manager) { m.clock = newClock(now) } }
 
 // New returns an empty cache. It makes one allocation for the rows of all blocks, which
-// the operating system backs with memory as they are first written. A pool of 64 MiB or
+// the operating system backs with memory as they are first written; see Touch. A pool of 64 MiB or
 // more lies outside the Go heap, on Linux: it lasts until Close or the end of the process,
 // so that a slice which Keys or Values returned never outlives it unawares.
 func New(cfg Config, options ...Option) (*Manager, error) {
@@ -77,6 +77,17 @@ func New(cfg Config, options ...Option) (*Manager, error) {
 	}
 	m.tree = radixattn.New(cfg.BlockSize, radixattn.WithEviction(cfg.Eviction), radixattn.WithClock(m.clock.tick))
 	return m, nil
+}
+
+// Touch has the operating system back the whole pool with memory now. Otherwise it clears
+// pages as blocks are first written, in the time and at the cost of the requests that happen
+// to fill them: on the bundled model an eighth of a cold prefill. It is for a cache that is
+// as New returned it.
+func (m *Manager) Touch() {
+	if m.blocks.Held() > 0 {
+		panic(fmt.Sprintf("kvcache: touch a pool of which %d blocks are held", m.blocks.Held()))
+	}
+	m.pool.touch()
 }
 
 // Close gives the pool back. While sequences are live it changes nothing and returns

@@ -1,6 +1,8 @@
 package kvcache
 
 import (
+	"unsafe"
+
 	"tailor/paging"
 )
 
@@ -32,6 +34,20 @@ func newPool(cfg Config) (*pool, error) {
 		p.wide, p.free, err = newStorage[float32](cfg)
 	}
 	return p, err
+}
+
+// touch writes to every page of storage that holds no rows yet.
+func (p *pool) touch() {
+	touch(p.wide.data)
+	touch(p.narrow.data)
+}
+
+// touch writes a zero to each 4 KiB, the smallest page there is.
+func touch[T number](data []T) {
+	var zero T
+	for i := 0; i < len(data); i += 4096 / int(unsafe.Sizeof(zero)) {
+		data[i] = zero
+	}
 }
 
 // copyRows copies the first rows token rows of src to dst in all layers. src and dst may

@@ -114,3 +114,15 @@ func TestBookkeeping(t *testing.T) {
 	}
 	runtime.KeepAlive(m)
 }
+
+// TestTouchOfACacheInUse: rows that somebody holds are not to be written over.
+func TestTouchOfACacheInUse(t *testing.T) {
+	m, err := New(Config{Blocks: 2, BlockSize: 4, Layers: 1, Heads: 1, HeadDim: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Touch()
+	s := start(t, m, "", count(0, 4), 0)
+	mustPanic(t, "touch a pool in use", m.Touch)
+	m.Free(s)
+}

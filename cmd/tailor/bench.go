@@ -37,8 +37,6 @@ type benchFlags struct {
 }
 
 const (
-	// benchBlocks hold all of the lesson's prefixes and suffixes, as its author assumes.
-	benchBlocks = 2048
 	// benchReplicas is how many there are where the workload does not say.
 	benchReplicas = 4
 	// benchDrain is for what an interrupt leaves under way, and the router's own connections.
@@ -81,7 +79,7 @@ func (f *benchFlags) add(cmd *cobra.Command) {
 		flags := cmd.Flags()
 		flags.StringSliceVar(&f.policies, "policies", nil, "policies to compare, in order, of "+strings.Join(policy.Names(), ", ")+
 			", and recorded (default: the usual ones)")
-		flags.IntSliceVar(&f.kvBlocks, "kv-blocks", []int{benchBlocks}, "KV blocks in a replica's pool; several, as in 64,128,512, are compared")
+		flags.IntSliceVar(&f.kvBlocks, "kv-blocks", []int{defaultBlocks}, "KV blocks in a replica's pool; several, as in 64,128,512, are compared")
 		flags.IntVar(&f.replicas, "replicas", 0, fmt.Sprintf("number of replicas; 0: as many as the workload is meant for, or %d", benchReplicas))
 		flags.IntVar(&f.repeat, "repeat", 1, fmt.Sprintf("runs of each, of which the median counts (engine: %d)", engineRepeat))
 	})
@@ -98,7 +96,7 @@ const warmUpRequests = 300
 // addReplicaFlags adds those of a replica, but for kv-blocks, which is a list here.
 func (f *benchFlags) addReplicaFlags(cmd *cobra.Command) {
 	replica := &cobra.Command{}
-	f.engine.add(replica, benchBlocks)
+	f.engine.add(replica, defaultBlocks)
 	replica.Flags().VisitAll(func(flag *pflag.Flag) {
 		if flag.Name != "kv-blocks" {
 			cmd.Flags().AddFlag(flag)

@@ -91,7 +91,7 @@ func (f *benchFlags) running(cmd *cobra.Command, opt *bench.Options) (bench.Star
 func (f *benchFlags) refuseOwn(cmd *cobra.Command) (err error) {
 	own := map[string]bool{"policies": true, "kv-blocks": true, "replicas": true}
 	engine := &cobra.Command{}
-	new(replicaFlags).add(engine, benchBlocks)
+	new(replicaFlags).add(engine, defaultBlocks)
 	engine.Flags().VisitAll(func(flag *pflag.Flag) { own[flag.Name] = true })
 	cmd.Flags().VisitAll(func(flag *pflag.Flag) {
 		if own[flag.Name] && err == nil && given(cmd, flag.Name) {

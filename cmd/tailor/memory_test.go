@@ -154,16 +154,11 @@ func TestActivationBytes(t *testing.T) {
 	}
 }
 
-// What the arithmetic says a pool takes is what the process grows by when all its rows are
-// written, within 0.1 %: for the bundled model's shape, GPT-2's, and one whose block is no
+// What the arithmetic says a pool takes is what the process grows by when it is touched,
+// within 0.1 %, and writing all its rows then takes no more: for the bundled model's shape, GPT-2's, and one whose block is no
 // power of two.
 func TestPoolBytesAreResident(t *testing.T) {
-	if runtime.GOOS != "linux" {
-		t.Skipf("/proc/self/smaps_rollup is Linux's, this is %s", runtime.GOOS)
-	}
-	if _, err := os.Stat("/proc/self/smaps_rollup"); err != nil {
-		t.Skipf("this kernel does not tell a process its resident memory exactly: %v", err)
-	}
+	needRollup(t)
 	size := uint64(160 << 20)
 	if testing.Short() {
 		size = 96 << 20
@@ -188,25 +183,50 @@ func TestPoolBytesAreResident(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			made := resident(t)
+			m.Touch()
+			grown := resident(t) - made
 			s, err := m.Allocate("", make([]int32, cfg.Blocks*cfg.BlockSize))
 			if err != nil {
 				t.Fatal(err)
 			}
-			made := resident(t)
+			allocated := resident(t)
 			writeAll(s, cfg)
 			after := resident(t)
-			grown := after - made
 			off := float64(grown-want) / float64(want)
 			t.Logf("%s, %v: %d blocks of %d bytes are %d bytes; resident memory grew by %d (%+.4f %%), with the bookkeeping by %d (%+.4f %%)",
 				name, kind, cfg.Blocks, cfg.BlockBytes(), want, grown, 100*off, after-before, 100*float64(after-before-want)/float64(want))
 			if off < -.001 || off > .001 {
 				t.Errorf("%s, %v: %d bytes planned, %d resident", name, kind, want, grown)
 			}
+			if more := after - allocated; more > want/1000 {
+				t.Errorf("%s, %v: writing to a pool of %d bytes that was touched took %d more", name, kind, want, more)
+			}
 			m.Free(s)
 			if err := m.Close(); err != nil {
 				t.Fatal(err)
 			}
 		}
+	}
+}
+
+func needRollup(t *testing.T) {
+	t.Helper()
+	if runtime.GOOS != "linux" {
+		t.Skipf("/proc/self/smaps_rollup is Linux's, this is %s", runtime.GOOS)
+	}
+	if _, err := os.Stat("/proc/self/smaps_rollup"); err != nil {
+		t.Skipf("this kernel does not tell a process its resident memory exactly: %v", err)
+	}
+}
+
+// A replica has its pool's memory before it takes requests.
+func TestServeTouchesItsPool(t *testing.T) {
+	needRollup(t)
+	const pool = 2000 * 128 << 10
+	p := startProcess(t, "serve", "--listen", "127.0.0.1:0", "--kv-blocks", "2000")
+	if got := anonymous(t, strconv.Itoa(p.cmd.Process.Pid)); got < pool {
+		t.Errorf("%d bytes are resident, the pool alone has %d", got, pool)
 	}
 }
 
@@ -231,11 +251,17 @@ func fill[T float32 | uint16](row []T) {
 	}
 }
 
-// resident is the process's anonymous resident memory in bytes: without the pages of the
+// resident is this process's anonymous resident memory in bytes: without the pages of the
 // program's file, which come as its code runs.
 func resident(t *testing.T) int {
 	t.Helper()
-	text, err := os.ReadFile("/proc/self/smaps_rollup")
+	return anonymous(t, "self")
+}
+
+// anonymous is resident for a process by its number.
+func anonymous(t *testing.T, pid string) int {
+	t.Helper()
+	text, err := os.ReadFile("/proc/" + pid + "/smaps_rollup")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -250,4 +276,28 @@ func resident(t *testing.T) int {
 	}
 	t.Fatal("smaps_rollup has no line Anonymous")
 	return 0
+}
+
+// A pool that the host's memory does not hold is left to be backed as its blocks are written,
+// and the log says so.
+func TestPoolThatDoesNotFitIsNotTouched(t *testing.T) {
+	for name, c := range map[string]struct {
+		available uint64
+		err       error
+		want      bool
+	}{
+		"ample":     {available: 1 << 30, want: true},
+		"just":      {available: 1000 * 128 << 10, want: true},
+		"too small": {available: 999 * 128 << 10},
+		"unknown":   {err: errors.New("no /proc here"), want: true},
+	} {
+		f, net := onHost(t, "auto", 1, device.Host{Available: c.available}, c.err)
+		f.kvBlocks = 900 // of 128 KiB
+		var logged bytes.Buffer
+		pool := f.pool(net.Config())
+		got := f.fits(pool, slog.New(slog.NewTextHandler(&logged, nil)))
+		if got != c.want || got == strings.Contains(logged.String(), "level=WARN") {
+			t.Errorf("%s: a pool of %d bytes in %d: fits %v, want %v; log: %s", name, pool.PoolBytes(), c.available, got, c.want, &logged)
+		}
+	}
 }

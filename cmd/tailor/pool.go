@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"log/slog"
 	"math"
 	"strconv"
 	"strings"
@@ -77,6 +78,25 @@ func (f *replicaFlags) size(cmd *cobra.Command, net *model.Model) error {
 		return misuse(cmd, "--kv-memory %s: %w", f.kvMemory.text, err)
 	}
 	return nil
+}
+
+// fits says whether the memory that the host has left holds a whole pool. One that is larger
+// gets its memory as blocks are first written, which some workloads never do.
+func (f *replicaFlags) fits(pool kvcache.Config, log *slog.Logger) bool {
+	if f.machine == nil {
+		return true
+	}
+	host, err := f.machine.host()
+	if err != nil {
+		return true
+	}
+	most := host.Available / 100 * hostShare
+	if uint64(pool.PoolBytes()) <= most {
+		return true
+	}
+	log.Warn("the KV pool is larger than the memory left: its blocks are backed as they are first written, which costs time and may fail",
+		"bytes", pool.PoolBytes(), "host_available_bytes", host.Available, "limited_by", host.Limit)
+	return false
 }
 
 // describePool says what a replica's cache takes, exactly.

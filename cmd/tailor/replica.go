@@ -26,7 +26,8 @@ func addDrainFlag(cmd *cobra.Command, to *time.Duration) {
 	cmd.Flags().DurationVar(to, "drain-timeout", 30*time.Second, "how long answers under way may still take once the process is told to stop")
 }
 
-// defaultBlocks gives a replica of the bundled model 16,384 tokens of cache in 128 MiB.
+// defaultBlocks gives a replica of the bundled model 16,384 tokens of cache in 128 MiB. That
+// holds all that the lesson sends to any one of its 16 replicas.
 const defaultBlocks = 1024
 
 // replicaFlags are the options of an engine, the same for one replica and for many.
@@ -196,6 +197,9 @@ func startReplica(ctx context.Context, group *errgroup.Group, c *checkpoint, f *
 	kv, err := kvcache.New(f.pool(c.net.Config()))
 	if err != nil {
 		return nil, err
+	}
+	if f.fits(kv.Config(), log) {
+		kv.Touch()
 	}
 	template, err := f.access.template(c)
 	if err != nil {
