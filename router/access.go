@@ -1,11 +1,12 @@
 package router
 
 import (
-	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
+	"math/rand/v2"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	"tailor/internal/openai"
@@ -163,7 +164,7 @@ func requestID(h http.Header) string {
 		}, id)
 	}
 	if id = id[:min(len(id), maxRequestID)]; id == "" {
-		id = "req-" + strings.ToLower(rand.Text())
+		id = "req-" + strconv.FormatUint(rand.Uint64(), 36) + strconv.FormatUint(rand.Uint64(), 36)
 	}
 	return id
 }
