@@ -189,6 +189,13 @@ func (f *benchFlags) own(cmd *cobra.Command, opt *bench.Options) (bench.Start, e
 	if opt.Workload, err = f.workload.make(cmd, m, f.replicas); err != nil {
 		return nil, err
 	}
+	if f.engine.kvMemory.kind == asBlocks {
+		rows, i := opt.Workload.LongestRows()
+		if blocks := slices.Min(f.kvBlocks); f.engine.blockSize > 0 && blocks*f.engine.blockSize < rows {
+			return nil, misuse(cmd, "--kv-blocks %d: request %d of the workload takes %d tokens with its answer, more than that many blocks of %d hold",
+				blocks, i, rows, f.engine.blockSize)
+		}
+	}
 	if opt.Replicas = f.replicas; opt.Replicas == 0 {
 		if opt.Replicas = opt.Workload.Replicas; opt.Replicas == 0 {
 			opt.Replicas = benchReplicas

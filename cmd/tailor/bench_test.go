@@ -245,6 +245,7 @@ func TestBenchMisuse(t *testing.T) {
 		{"--workload hot --policies recorded", "recorded"},
 		{"--kv-blocks 64,0", "--kv-blocks 0"},
 		{"--kv-blocks ,", "--kv-blocks"},
+		{"--kv-blocks 64,33", "--kv-blocks 33: request "},
 		{"--replicas 257", "--replicas 257"},
 		{"--repeat 0", "--repeat 0"},
 		{"--concurrency 0", "--concurrency 0"},
