@@ -14,11 +14,16 @@ import (
 func best() *ops { return available()[0] }
 
 // available lists the sets that run here, the best first. To leave a feature unused, start
-// the process with GODEBUG=cpu.avx512bf16=off, cpu.avx512f=off or cpu.avx2=off.
+// the process with GODEBUG=cpu.amxtile=off, or cpu.amxbf16, cpu.avx512bf16, cpu.avx512f or
+// cpu.avx2 in its place; several are separated by commas. Package cpu reads them. So does
+// Go's runtime, which does not know those of AMX and BF16, and says so on standard error.
 func available() []*ops {
 	var sets []*ops
 	x := &cpu.X86
 	if x.HasAVX512F && x.HasAVX512VL && x.HasAVX512DQ && x.HasAVX512BW && x.HasBMI2 {
+		if noAMX() == nil {
+			sets = append(sets, avx512AMX())
+		}
 		if x.HasAVX512BF16 {
 			sets = append(sets, avx512BF16())
 		}

@@ -42,7 +42,7 @@ func (e *edge) last16(n int) []uint16 {
 // TestLoopsStayInBounds runs every loop on operands that end at forbidden memory: a
 // read or write past the shape is a fault.
 func TestLoopsStayInBounds(t *testing.T) {
-	forEach(t, func(t *testing.T, o *ops, _ oracle) {
+	forEachPairs(t, func(t *testing.T, o *ops, _ oracle) {
 		a, b, c, d := newEdge(t), newEdge(t), newEdge(t), newEdge(t)
 		for n := 1; n < 80; n++ {
 			o.add(a.last(n), b.last(n))
@@ -66,10 +66,13 @@ func TestLoopsStayInBounds(t *testing.T) {
 				for _, k := range []int{1, 5, 6} {
 					pairs := (k + 1) / 2 * 2
 					o.panelBF16(rows, k, a.last(rows*k), k, b.last16(pairs*width), width, c.last(width), 0, d.last(rows*width), width)
-					if o.pairs != nil {
-						o.pairs(rows, pairs, a.last16(rows*pairs), pairs, b.last16(pairs*width), width, c.last(width), 0, d.last(rows*width), width)
-					}
 				}
+				if o.pairs == nil {
+					continue
+				}
+				rows, k := 1+n%67, []int{2, 6, 32, 38, 64}[n%5]
+				o.pairs(rows, k, a.last16(rows*k), k, b.last16(k*width), width, c.last(width), 0, d.last(rows*width), width)
+				o.pairs(rows, k, a.last16(rows*k), k, b.last16(k*width), width, d.last(rows*width), width, d.last(rows*width), width)
 			}
 			o.round(a.last16(n), b.last(n))
 		}
@@ -77,7 +80,7 @@ func TestLoopsStayInBounds(t *testing.T) {
 }
 
 func TestWrongShapesPanicBeforeAssembly(t *testing.T) {
-	forEach(t, func(t *testing.T, o *ops, _ oracle) {
+	forEachPairs(t, func(t *testing.T, o *ops, _ oracle) {
 		f := func(n int) []float32 { return make([]float32, n) }
 		h := func(n int) []uint16 { return make([]uint16, n) }
 		for i, run := range []func(){
@@ -89,6 +92,10 @@ func TestWrongShapesPanicBeforeAssembly(t *testing.T) {
 			func() { o.panelBF16(2, 5, f(10), 5, h(79), 16, f(16), 0, f(32), 16) },
 			func() { o.pairs(2, 6, h(11), 6, h(96), 16, f(16), 0, f(32), 16) },
 			func() { o.pairs(2, 6, h(12), 6, h(95), 16, f(16), 0, f(32), 16) },
+			func() { o.pairs(40, 6, h(239), 6, h(96), 16, f(16), 0, f(640), 16) },
+			func() { o.pairs(40, 6, h(240), 6, h(95), 16, f(16), 0, f(640), 16) },
+			func() { o.pairs(40, 6, h(240), 6, h(96), 16, f(15), 0, f(640), 16) },
+			func() { o.pairs(40, 6, h(240), 6, h(96), 16, f(16), 0, f(639), 16) },
 			func() { o.round(h(3), f(4)) },
 			func() { o.scores(1, 4, 3, f(2), 3, f(12), f(12), 4, 1, f(16), 16) },
 			func() { o.scores(1, 4, 3, f(3), 3, f(11), f(12), 4, 1, f(16), 16) },

@@ -16,6 +16,9 @@
 //   - but where rows are rounded to bfloat16 too ([BFloat16Pairs]), each pair of k adds
 //     its odd product first, then its even one: acc = a[1]*w[1] + acc,
 //     acc = a[0]*w[0] + acc, acc = a[3]*w[3] + acc, and so on;
+//   - and where AMX multiplies them, the even and the odd products of every 32 k, or of what
+//     is left of them, are two chains that start from 0; even and odd are added up, and that
+//     is added to the result so far, which starts from the bias;
 //   - a score is one chain over the head dimension that starts from 0, then scaled;
 //   - keys and values that are kept in bfloat16 are rounded when they are stored, those of
 //     the rows at hand too, and widened again, exactly, on the way to the multiplication:
@@ -39,8 +42,25 @@
 //
 // Pairs of bfloat16 are multiplied by the instruction of AVX512_BF16, or by the scalar
 // loop, to the same bits: a product of two bfloat16 is exact in float32, fused or not.
-// Only denormals differ, which the instruction counts as zero. AVX-512 without that
-// instruction, AVX2 and NEON have nothing to gain from rounded rows, and widen.
+// Only denormals differ, which the instruction counts as zero, and sums that overflow.
+// AVX-512 without that instruction, AVX2 and NEON have nothing to gain from rounded rows,
+// and widen.
+//
+// # AMX
+//
+// Where the processor has AMX, and Linux permits its tiles, they multiply pairs in place of
+// AVX512_BF16, in their own order. Up to four rows, which a decode has, are multiplied by
+// AVX-512 in exactly that order: its products are fused, denormals are set to count as zero
+// for the time of the loop, and infinities and NaN come out alike, but for the bits that
+// tell one NaN from another. The scalar loop that defines it, groupsScalar, has those bits
+// too. So a prompt and a decode agree there as they do everywhere, while the results of a
+// processor with AMX are not those of one without, and GODEBUG=cpu.amxtile=off gives them
+// up.
+//
+// The tiles were developed on a processor without them. Their bytes are checked by a
+// disassembler, and the tests have run in an emulator of a processor with AMX, under Linux;
+// nobody has run this code on such a processor, or measured what it is worth there. The
+// loop on AVX-512 runs in the tests of every processor that has it.
 //
 // # Memory
 //

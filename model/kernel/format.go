@@ -16,8 +16,8 @@ const (
 	Float16         // IEEE 754 halves
 	BFloat16        // the upper halves of float32
 	// BFloat16Pairs is BFloat16 whose products take the rows in bfloat16 too, rounded
-	// once, where the instruction set multiplies pairs of them at twice the speed.
-	// Elsewhere it is BFloat16.
+	// once, where the instruction set multiplies pairs of them, at twice the speed with
+	// AVX512_BF16. Elsewhere it is BFloat16.
 	BFloat16Pairs
 )
 

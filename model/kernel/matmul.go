@@ -14,7 +14,8 @@ const (
 
 const (
 	// stepK is how many k a pass over a panel takes: nine rows of a and the panel's
-	// lines then stay in the first-level cache. Passes continue each other's chains.
+	// lines then stay in the first-level cache. Passes continue each other's chains, and
+	// as a multiple of groupK it cuts no group.
 	stepK = 768
 	// tileRows is a row count that every instruction set's tiles divide or nearly so,
 	// and the number of query rows that share a pass over keys and values.

@@ -22,8 +22,10 @@ type ops struct {
 	panelF16, panelBF16 func(rows, k int, a []float32, lda int, b []uint16, width int, start []float32, lds int, c []float32, ldc int)
 
 	// pairs is panelBF16 on rows of bfloat16, k even. Of every pair the odd product is added
-	// first, then the even one: the order of VDPBF16PS, which counts denormals as zero. It
-	// is nil, and panelBF16 takes its place, where the processor has no such instruction.
+	// first, then the even one: the order of VDPBF16PS, which counts denormals as zero. Or,
+	// with AMX, it sums groups of 32 k: see groupsScalar; a matrix is then cut into steps of
+	// a multiple of 32. It is nil, and panelBF16 takes its place, where the processor has
+	// neither instruction.
 	pairs func(rows, k int, a []uint16, lda int, b []uint16, width int, start []float32, lds int, c []float32, ldc int)
 
 	// round rounds float32 to bfloat16, to nearest, ties to even; a NaN becomes quiet.

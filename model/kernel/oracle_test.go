@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"math"
+	"math/big"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -37,6 +38,9 @@ type madd func(a, b, c float32) float32
 type oracle struct {
 	madd  madd
 	flush bool // pairs counts denormals as zero
+	// groups says that pairs sums in groups of 32 as AMX does, fused and without denormals in
+	// either arithmetic.
+	groups bool
 }
 
 func (o oracle) panel(rows, k int, a []float32, lda int, b []float32, width int, start []float32, lds int, c []float32, ldc int) {
@@ -75,6 +79,10 @@ func unpack(f Format, k int, b []uint16, width int) []float32 {
 // as zero.
 func (o oracle) pairs(rows, k int, a []uint16, lda int, b []uint16, width int, start []float32, lds int, c []float32, ldc int) {
 	w := unpack(BFloat16, k, b, width)
+	if o.groups {
+		sumGroups(rows, k, a, lda, w, width, start, lds, c, ldc)
+		return
+	}
 	madd := o.madd
 	if o.flush {
 		madd = func(a, b, c float32) float32 { return flushed(fused(flushed(a), flushed(b), flushed(c))) }
@@ -89,6 +97,44 @@ func (o oracle) pairs(rows, k int, a []uint16, lda int, b []uint16, width int, s
 			c[r*ldc+j] = x
 		}
 	}
+}
+
+// sumGroups goes through the products one by one: two sums of each 32, those of even and of
+// odd k, become one, which is added to the result at the end of the 32.
+func sumGroups(rows, k int, a []uint16, lda int, w []float32, width int, start []float32, lds int, c []float32, ldc int) {
+	for r := range rows {
+		for j := range width {
+			x, even, odd := start[r*lds+j], float32(0), float32(0)
+			for i := 0; i < k; i += 2 {
+				even = flushedFused(math.Float32frombits(uint32(a[r*lda+i])<<16), w[i*width+j], even)
+				odd = flushedFused(math.Float32frombits(uint32(a[r*lda+i+1])<<16), w[(i+1)*width+j], odd)
+				if i%32 == 30 || i+2 == k {
+					x = flushedFused(x, 1, flushedFused(even, 1, odd))
+					even, odd = 0, 0
+				}
+			}
+			c[r*ldc+j] = x
+		}
+	}
+}
+
+// flushedFused is fused without denormals: the sum is rounded to 24 bits as if exponents had
+// no end, and is zero if it is below the least normal number then.
+func flushedFused(a, b, c float32) float32 {
+	a, b, c = flushed(a), flushed(b), flushed(c)
+	s := fused(a, b, c)
+	if m := math.Abs(float64(s)); !(m < 0x1p-120) || m == 0 && (a*b == 0 || c != 0) {
+		return s // far from denormals, or not finite
+	}
+	exact := new(big.Float).SetPrec(1000)
+	exact.Mul(big.NewFloat(float64(a)), big.NewFloat(float64(b)))
+	exact.Add(exact, big.NewFloat(float64(c)))
+	exact.SetMode(big.ToNearestEven).SetPrec(24)
+	if exact.Sign() != 0 && exact.MantExp(nil) <= -126 { // 0.1... times 2 to this
+		return float32(math.Copysign(0, float64(exact.Sign())))
+	}
+	s, _ = exact.Float32()
+	return s
 }
 
 // flushed turns denormals into zero of the same sign.
@@ -194,15 +240,19 @@ func (o oracle) geluErf(x []float32) {
 	}
 }
 
+// oracleOf is the oracle whose bits a set must have.
+func oracleOf(o *ops) oracle {
+	if o.name == portable().name {
+		return oracle{madd: rounded}
+	}
+	return oracle{madd: fused, flush: true, groups: o.name == amxName}
+}
+
 // forEach runs f on every set of loops that this machine has, with the oracle whose
 // bits it must have.
 func forEach(t *testing.T, f func(t *testing.T, o *ops, want oracle)) {
 	for _, o := range available() {
-		want := oracle{fused, true}
-		if o.name == portable().name {
-			want = oracle{rounded, false}
-		}
-		t.Run(o.name, func(t *testing.T) { f(t, o, want) })
+		t.Run(o.name, func(t *testing.T) { f(t, o, oracleOf(o)) })
 	}
 }
 

@@ -9,17 +9,25 @@ import (
 // TestSameBitsUnderPreemption multiplies on more threads than there are processors
 // while the collector stops them again and again: registers must survive.
 func TestSameBitsUnderPreemption(t *testing.T) {
-	forEach(t, func(t *testing.T, o *ops, want oracle) {
-		const rows, in, out = 23, 200, 150
+	forEachPairs(t, func(t *testing.T, o *ops, want oracle) {
+		rows, in, out, f, passes := 23, 200, 150, Float32, 100
+		if want.groups {
+			rows, f = 55, BFloat16Pairs // tiles of all heights
+		}
+		if !o.widens && want.groups {
+			passes = 10 // slow, and no assembly
+		}
+		if testing.Short() {
+			passes = (passes + 3) / 4
+		}
 		r := newRand(t)
 		src, w := newGuarded(r, rows*in, 1).floats(), newGuarded(r, in*out, 1).floats()
-		mem, err := NewMemory(MatrixSize(Float32, in, out))
+		mem, err := NewMemory(MatrixSize(f, in, out))
 		if err != nil {
 			t.Fatal(err)
 		}
-		x := Pack(mem, Float32, w, nil, in, out)
-		expected := make([]float32, rows*out)
-		want.panel(rows, in, src, in, w, out, make([]float32, out), 0, expected, out)
+		x := Pack(mem, f, w, nil, in, out)
+		expected := want.product(o, f, rows, src, w, make([]float32, out), in, out)
 		want.gelu(expected)
 		stop := make(chan struct{})
 		var collector, workers sync.WaitGroup
@@ -38,7 +46,7 @@ func TestSameBitsUnderPreemption(t *testing.T) {
 				team := newTeam(2, 1, o)
 				defer team.Close()
 				dst := make([]float32, rows*out)
-				for range 100 {
+				for range passes {
 					clear(dst)
 					team.Matmul(dst, src, rows, x, GELUNew)
 					for i := range dst {

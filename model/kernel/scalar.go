@@ -74,6 +74,54 @@ func pairsScalar(rows, k int, a []uint16, lda int, b []uint16, width int, start 
 	}
 }
 
+// groupK is how many k the tiles of AMX sum at a time.
+const groupK = 32
+
+// groupsScalar is pairsScalar in the order of AMX: of every 32 k, or what is left of them, the
+// even and the odd products are summed apart, each from 0 on, fused; their sum is added to
+// the result so far. All of it counts denormals as zero.
+func groupsScalar(rows, k int, a []uint16, lda int, b []uint16, width int, start []float32, lds int, c []float32, ldc int) {
+	for r := range rows {
+		for j := range width {
+			sum := start[r*lds+j]
+			for i := 0; i < k; i += groupK {
+				var parts [2]float32 // even, odd
+				for x := i; x < min(i+groupK, k); x++ {
+					w := b[(x/2*width+j)*2+x%2]
+					parts[x%2] = flushedFMA(widenUpper(a[r*lda+x]), widenUpper(w), parts[x%2])
+				}
+				sum = flushedFMA(1, flushedFMA(1, parts[0], parts[1]), sum)
+			}
+			c[r*ldc+j] = sum
+		}
+	}
+}
+
+// flushedFMA is a*b + c, rounded once, where denormals count as zero of their sign, and so
+// does a result that is none with all its 24 bits, before it is rounded to the fewer bits of
+// a denormal. a and b are bfloat16, or one of them is 1.
+//
+// The product is exact in float64. The sum is rounded there to 53 bits, which changes nothing
+// in 24: where it is not exact, one operand is so much the smaller that the sum is nowhere
+// near the middle of two float32; or a or b is 1, and 53 bits are enough for the sum of any
+// two of 24.
+func flushedFMA(a, b, c float32) float32 {
+	s := float64(flush(a))*float64(flush(b)) + float64(flush(c))
+	const least, halfStep = 0x1p-126, 0x1p-151 // the step is that of 24 bits below least
+	if math.Abs(s) < least-halfStep {
+		return float32(math.Copysign(0, s))
+	}
+	return float32(s)
+}
+
+// flush turns denormals into zero of the same sign.
+func flush(x float32) float32 {
+	if b := math.Float32bits(x); b&0x7f800000 == 0 {
+		return math.Float32frombits(b & 0x80000000)
+	}
+	return x
+}
+
 // widenPairs widens n k of eight columns from j on, k^swap in place of k.
 func widenPairs(w *[8 * widenedK]float32, n int, b []uint16, width, j, swap int) {
 	for x := range 8 * n {

@@ -91,9 +91,12 @@ func TestTeamCloseEndsGoroutines(t *testing.T) {
 // TestMatmulSameBits multiplies with shapes that are no multiple of anything on several
 // numbers of threads and rows, and compares with the oracle.
 func TestMatmulSameBits(t *testing.T) {
-	forEach(t, func(t *testing.T, o *ops, want oracle) {
-		r := newRand(t)
-		for range 40 {
+	forEachPairs(t, func(t *testing.T, o *ops, want oracle) {
+		r, rounds := newRand(t), 40
+		if testing.Short() {
+			rounds = 12
+		}
+		for range rounds {
 			// Most of the time k is below stepK, sometimes above: the chain goes on.
 			rows, in, out := 1+r.IntN(80), 1+r.IntN(100), 1+r.IntN(400)
 			if r.IntN(4) == 0 {
@@ -108,6 +111,9 @@ func TestMatmulSameBits(t *testing.T) {
 				}
 			}
 			f := Format(r.IntN(4))
+			if want.groups && r.IntN(2) == 0 {
+				f = BFloat16Pairs
+			}
 			mem, err := NewMemory(2 * MatrixSize(f, in, out))
 			if err != nil {
 				t.Fatal(err)
@@ -144,7 +150,7 @@ func TestMatmulSameBits(t *testing.T) {
 // TestRoundedRowsArePadded: an odd row follows on what a longer one left, which is no
 // number here.
 func TestRoundedRowsArePadded(t *testing.T) {
-	forEach(t, func(t *testing.T, o *ops, _ oracle) {
+	forEachPairs(t, func(t *testing.T, o *ops, _ oracle) {
 		mem, err := NewMemory(MatrixSize(BFloat16Pairs, 6, 1) + MatrixSize(BFloat16Pairs, 5, 1))
 		if err != nil {
 			t.Fatal(err)

@@ -979,5 +979,70 @@ func pairs9x48AVX512(k int, a *uint16, lda int, b *uint16, ldb int, start *float
 //go:noescape
 func roundAVX512(n int, dst *uint16, src *float32)
 
+// groups1x16AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[(i/2*ldb+j)*2+i%2], k even, in groups of 32, for 1 rows and 16 columns.
+//
+//go:noescape
+func groups1x16AVX512(k int, a *uint16, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// groups1x48AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[(i/2*ldb+j)*2+i%2], k even, in groups of 32, for 1 rows and 48 columns.
+//
+//go:noescape
+func groups1x48AVX512(k int, a *uint16, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// groups2x16AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[(i/2*ldb+j)*2+i%2], k even, in groups of 32, for 2 rows and 16 columns.
+//
+//go:noescape
+func groups2x16AVX512(k int, a *uint16, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// groups2x48AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[(i/2*ldb+j)*2+i%2], k even, in groups of 32, for 2 rows and 48 columns.
+//
+//go:noescape
+func groups2x48AVX512(k int, a *uint16, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// groups3x16AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[(i/2*ldb+j)*2+i%2], k even, in groups of 32, for 3 rows and 16 columns.
+//
+//go:noescape
+func groups3x16AVX512(k int, a *uint16, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// groups3x48AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[(i/2*ldb+j)*2+i%2], k even, in groups of 32, for 3 rows and 48 columns.
+//
+//go:noescape
+func groups3x48AVX512(k int, a *uint16, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// groups4x16AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[(i/2*ldb+j)*2+i%2], k even, in groups of 32, for 4 rows and 16 columns.
+//
+//go:noescape
+func groups4x16AVX512(k int, a *uint16, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// groups4x48AVX512 computes c[r*ldc+j] = start[r*lds+j] + sum over i < k of a[r*lda+i]*b[(i/2*ldb+j)*2+i%2], k even, in groups of 32, for 4 rows and 48 columns.
+//
+//go:noescape
+func groups4x48AVX512(k int, a *uint16, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+
+// groups16x16AMX is groupsScalar on tiles of a shape, for blocks of 16 rows, by 16 columns, over groups of the shape's depth. A shape of fewer than 16 rows is for a single block. Distances are in bytes.
+//
+//go:noescape
+func groups16x16AMX(blocks int, groups int, a *uint16, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int, shape *[64]byte)
+
+// groups16x48AMX is groupsScalar on tiles of a shape, for blocks of 16 rows, by 48 columns, over groups of the shape's depth. A shape of fewer than 16 rows is for a single block. Distances are in bytes.
+//
+//go:noescape
+func groups16x48AMX(blocks int, groups int, a *uint16, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int, shape *[64]byte)
+
+// groups32x16AMX is groupsScalar on tiles of a shape, for blocks of 32 rows, by 16 columns, over groups of the shape's depth. A shape of fewer than 16 rows is for a single block. Distances are in bytes.
+//
+//go:noescape
+func groups32x16AMX(blocks int, groups int, a *uint16, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int, shape *[64]byte)
+
+// groups32x32AMX is groupsScalar on tiles of a shape, for blocks of 32 rows, by 32 columns, over groups of the shape's depth. A shape of fewer than 16 rows is for a single block. Distances are in bytes.
+//
+//go:noescape
+func groups32x32AMX(blocks int, groups int, a *uint16, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int, shape *[64]byte)
+
+// peakGroupsAMX does n passes of 6 multiplications of tiles, whose shape says that they are full.
+//
+//go:noescape
+func peakGroupsAMX(n int, shape *[64]byte)
+
 // relax pauses for a moment inside a spin.
 func relax()

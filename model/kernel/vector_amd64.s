@@ -15460,6 +15460,1132 @@ round_doneAVX512:
 	VZEROUPPER
 	RET
 
+// func groups1x16AVX512(k int, a *uint16, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+// Requires: AVX, AVX512F, CMOV, MMX+, SSE
+TEXT ·groups1x16AVX512(SB), NOSPLIT, $8-72
+	STMXCSR      (SP)
+	MOVL         $0x00009fc0, 4(SP)
+	LDMXCSR      4(SP)
+	MOVQ         ldc+64(FP), AX
+	SHLQ         $0x02, AX
+	MOVQ         c+56(FP), AX
+	MOVQ         start+40(FP), CX
+	MOVQ         lds+48(FP), DX
+	SHLQ         $0x02, DX
+	VMOVUPS      (CX), Z0
+	VMOVUPS      Z0, (AX)
+	ADDQ         DX, CX
+	MOVQ         k+0(FP), CX
+	MOVQ         lda+16(FP), DX
+	SHLQ         $0x01, DX
+	MOVQ         a+8(FP), DX
+	MOVQ         b+24(FP), BX
+	MOVQ         ldb+32(FP), SI
+	SHLQ         $0x02, SI
+	MOVL         $0xffff0000, DI
+	VMOVD        DI, X0
+	VPBROADCASTD X0, Z0
+
+groups1x16_groupAVX512:
+	MOVQ    $+32, DI
+	CMPQ    CX, DI
+	CMOVQLT CX, DI
+	SUBQ    DI, CX
+	VPXORD  Z1, Z1, Z1
+	VPXORD  Z2, Z2, Z2
+
+groups1x16_pairAVX512:
+	PREFETCHNTA 4096(BX)
+	VPSLLD      $0x10, (BX), Z3
+	VPSLLD.BCST $0x10, (DX), Z4
+	VFMADD231PS Z3, Z4, Z1
+	VPANDD      (BX), Z0, Z3
+	VPANDD.BCST (DX), Z0, Z4
+	VFMADD231PS Z3, Z4, Z2
+	ADDQ        $+4, DX
+	ADDQ        SI, BX
+	SUBQ        $+2, DI
+	JNZ         groups1x16_pairAVX512
+	VADDPS      Z2, Z1, Z1
+	VADDPS      (AX), Z1, Z1
+	VMOVUPS     Z1, (AX)
+	TESTQ       CX, CX
+	JNZ         groups1x16_groupAVX512
+	LDMXCSR     (SP)
+	VZEROUPPER
+	RET
+
+// func groups1x48AVX512(k int, a *uint16, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+// Requires: AVX, AVX512F, CMOV, MMX+, SSE
+TEXT ·groups1x48AVX512(SB), NOSPLIT, $8-72
+	STMXCSR      (SP)
+	MOVL         $0x00009fc0, 4(SP)
+	LDMXCSR      4(SP)
+	MOVQ         ldc+64(FP), AX
+	SHLQ         $0x02, AX
+	MOVQ         c+56(FP), AX
+	MOVQ         start+40(FP), CX
+	MOVQ         lds+48(FP), DX
+	SHLQ         $0x02, DX
+	VMOVUPS      (CX), Z0
+	VMOVUPS      Z0, (AX)
+	VMOVUPS      64(CX), Z0
+	VMOVUPS      Z0, 64(AX)
+	VMOVUPS      128(CX), Z0
+	VMOVUPS      Z0, 128(AX)
+	ADDQ         DX, CX
+	MOVQ         k+0(FP), CX
+	MOVQ         lda+16(FP), DX
+	SHLQ         $0x01, DX
+	MOVQ         a+8(FP), DX
+	MOVQ         b+24(FP), BX
+	MOVQ         ldb+32(FP), SI
+	SHLQ         $0x02, SI
+	MOVL         $0xffff0000, DI
+	VMOVD        DI, X0
+	VPBROADCASTD X0, Z0
+
+groups1x48_groupAVX512:
+	MOVQ    $+32, DI
+	CMPQ    CX, DI
+	CMOVQLT CX, DI
+	SUBQ    DI, CX
+	VPXORD  Z1, Z1, Z1
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+	VPXORD  Z4, Z4, Z4
+	VPXORD  Z5, Z5, Z5
+	VPXORD  Z6, Z6, Z6
+
+groups1x48_pairAVX512:
+	PREFETCHNTA 4096(BX)
+	PREFETCHNTA 4160(BX)
+	PREFETCHNTA 4224(BX)
+	VPSLLD      $0x10, (BX), Z7
+	VPSLLD      $0x10, 64(BX), Z8
+	VPSLLD      $0x10, 128(BX), Z9
+	VPSLLD.BCST $0x10, (DX), Z10
+	VFMADD231PS Z7, Z10, Z1
+	VFMADD231PS Z8, Z10, Z2
+	VFMADD231PS Z9, Z10, Z3
+	VPANDD      (BX), Z0, Z7
+	VPANDD      64(BX), Z0, Z8
+	VPANDD      128(BX), Z0, Z9
+	VPANDD.BCST (DX), Z0, Z10
+	VFMADD231PS Z7, Z10, Z4
+	VFMADD231PS Z8, Z10, Z5
+	VFMADD231PS Z9, Z10, Z6
+	ADDQ        $+4, DX
+	ADDQ        SI, BX
+	SUBQ        $+2, DI
+	JNZ         groups1x48_pairAVX512
+	VADDPS      Z4, Z1, Z1
+	VADDPS      (AX), Z1, Z1
+	VMOVUPS     Z1, (AX)
+	VADDPS      Z5, Z2, Z2
+	VADDPS      64(AX), Z2, Z2
+	VMOVUPS     Z2, 64(AX)
+	VADDPS      Z6, Z3, Z3
+	VADDPS      128(AX), Z3, Z3
+	VMOVUPS     Z3, 128(AX)
+	TESTQ       CX, CX
+	JNZ         groups1x48_groupAVX512
+	LDMXCSR     (SP)
+	VZEROUPPER
+	RET
+
+// func groups2x16AVX512(k int, a *uint16, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+// Requires: AVX, AVX512F, CMOV, SSE
+TEXT ·groups2x16AVX512(SB), NOSPLIT, $8-72
+	STMXCSR      (SP)
+	MOVL         $0x00009fc0, 4(SP)
+	LDMXCSR      4(SP)
+	MOVQ         ldc+64(FP), AX
+	SHLQ         $0x02, AX
+	MOVQ         c+56(FP), CX
+	MOVQ         start+40(FP), DX
+	MOVQ         lds+48(FP), BX
+	SHLQ         $0x02, BX
+	VMOVUPS      (DX), Z0
+	VMOVUPS      Z0, (CX)
+	ADDQ         BX, DX
+	VMOVUPS      (DX), Z0
+	VMOVUPS      Z0, (CX)(AX*1)
+	ADDQ         BX, DX
+	MOVQ         k+0(FP), DX
+	MOVQ         lda+16(FP), BX
+	SHLQ         $0x01, BX
+	MOVQ         a+8(FP), SI
+	MOVQ         b+24(FP), DI
+	MOVQ         ldb+32(FP), R8
+	SHLQ         $0x02, R8
+	MOVL         $0xffff0000, R9
+	VMOVD        R9, X0
+	VPBROADCASTD X0, Z0
+
+groups2x16_groupAVX512:
+	MOVQ    $+32, R9
+	CMPQ    DX, R9
+	CMOVQLT DX, R9
+	SUBQ    R9, DX
+	VPXORD  Z1, Z1, Z1
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+	VPXORD  Z4, Z4, Z4
+
+groups2x16_pairAVX512:
+	VPSLLD      $0x10, (DI), Z5
+	VPSLLD.BCST $0x10, (SI), Z6
+	VFMADD231PS Z5, Z6, Z1
+	VPSLLD.BCST $0x10, (SI)(BX*1), Z6
+	VFMADD231PS Z5, Z6, Z2
+	VPANDD      (DI), Z0, Z5
+	VPANDD.BCST (SI), Z0, Z6
+	VFMADD231PS Z5, Z6, Z3
+	VPANDD.BCST (SI)(BX*1), Z0, Z6
+	VFMADD231PS Z5, Z6, Z4
+	ADDQ        $+4, SI
+	ADDQ        R8, DI
+	SUBQ        $+2, R9
+	JNZ         groups2x16_pairAVX512
+	VADDPS      Z3, Z1, Z1
+	VADDPS      (CX), Z1, Z1
+	VMOVUPS     Z1, (CX)
+	VADDPS      Z4, Z2, Z2
+	VADDPS      (CX)(AX*1), Z2, Z2
+	VMOVUPS     Z2, (CX)(AX*1)
+	TESTQ       DX, DX
+	JNZ         groups2x16_groupAVX512
+	LDMXCSR     (SP)
+	VZEROUPPER
+	RET
+
+// func groups2x48AVX512(k int, a *uint16, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+// Requires: AVX, AVX512F, CMOV, SSE
+TEXT ·groups2x48AVX512(SB), NOSPLIT, $8-72
+	STMXCSR      (SP)
+	MOVL         $0x00009fc0, 4(SP)
+	LDMXCSR      4(SP)
+	MOVQ         ldc+64(FP), AX
+	SHLQ         $0x02, AX
+	MOVQ         c+56(FP), CX
+	MOVQ         start+40(FP), DX
+	MOVQ         lds+48(FP), BX
+	SHLQ         $0x02, BX
+	VMOVUPS      (DX), Z0
+	VMOVUPS      Z0, (CX)
+	VMOVUPS      64(DX), Z0
+	VMOVUPS      Z0, 64(CX)
+	VMOVUPS      128(DX), Z0
+	VMOVUPS      Z0, 128(CX)
+	ADDQ         BX, DX
+	VMOVUPS      (DX), Z0
+	VMOVUPS      Z0, (CX)(AX*1)
+	VMOVUPS      64(DX), Z0
+	VMOVUPS      Z0, 64(CX)(AX*1)
+	VMOVUPS      128(DX), Z0
+	VMOVUPS      Z0, 128(CX)(AX*1)
+	ADDQ         BX, DX
+	MOVQ         k+0(FP), DX
+	MOVQ         lda+16(FP), BX
+	SHLQ         $0x01, BX
+	MOVQ         a+8(FP), SI
+	MOVQ         b+24(FP), DI
+	MOVQ         ldb+32(FP), R8
+	SHLQ         $0x02, R8
+	MOVL         $0xffff0000, R9
+	VMOVD        R9, X0
+	VPBROADCASTD X0, Z0
+
+groups2x48_groupAVX512:
+	MOVQ    $+32, R9
+	CMPQ    DX, R9
+	CMOVQLT DX, R9
+	SUBQ    R9, DX
+	VPXORD  Z1, Z1, Z1
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+	VPXORD  Z4, Z4, Z4
+	VPXORD  Z5, Z5, Z5
+	VPXORD  Z6, Z6, Z6
+	VPXORD  Z7, Z7, Z7
+	VPXORD  Z8, Z8, Z8
+	VPXORD  Z9, Z9, Z9
+	VPXORD  Z10, Z10, Z10
+	VPXORD  Z11, Z11, Z11
+	VPXORD  Z12, Z12, Z12
+
+groups2x48_pairAVX512:
+	VPSLLD      $0x10, (DI), Z13
+	VPSLLD      $0x10, 64(DI), Z14
+	VPSLLD      $0x10, 128(DI), Z15
+	VPSLLD.BCST $0x10, (SI), Z16
+	VFMADD231PS Z13, Z16, Z1
+	VFMADD231PS Z14, Z16, Z2
+	VFMADD231PS Z15, Z16, Z3
+	VPSLLD.BCST $0x10, (SI)(BX*1), Z16
+	VFMADD231PS Z13, Z16, Z4
+	VFMADD231PS Z14, Z16, Z5
+	VFMADD231PS Z15, Z16, Z6
+	VPANDD      (DI), Z0, Z13
+	VPANDD      64(DI), Z0, Z14
+	VPANDD      128(DI), Z0, Z15
+	VPANDD.BCST (SI), Z0, Z16
+	VFMADD231PS Z13, Z16, Z7
+	VFMADD231PS Z14, Z16, Z8
+	VFMADD231PS Z15, Z16, Z9
+	VPANDD.BCST (SI)(BX*1), Z0, Z16
+	VFMADD231PS Z13, Z16, Z10
+	VFMADD231PS Z14, Z16, Z11
+	VFMADD231PS Z15, Z16, Z12
+	ADDQ        $+4, SI
+	ADDQ        R8, DI
+	SUBQ        $+2, R9
+	JNZ         groups2x48_pairAVX512
+	VADDPS      Z7, Z1, Z1
+	VADDPS      (CX), Z1, Z1
+	VMOVUPS     Z1, (CX)
+	VADDPS      Z8, Z2, Z2
+	VADDPS      64(CX), Z2, Z2
+	VMOVUPS     Z2, 64(CX)
+	VADDPS      Z9, Z3, Z3
+	VADDPS      128(CX), Z3, Z3
+	VMOVUPS     Z3, 128(CX)
+	VADDPS      Z10, Z4, Z4
+	VADDPS      (CX)(AX*1), Z4, Z4
+	VMOVUPS     Z4, (CX)(AX*1)
+	VADDPS      Z11, Z5, Z5
+	VADDPS      64(CX)(AX*1), Z5, Z5
+	VMOVUPS     Z5, 64(CX)(AX*1)
+	VADDPS      Z12, Z6, Z6
+	VADDPS      128(CX)(AX*1), Z6, Z6
+	VMOVUPS     Z6, 128(CX)(AX*1)
+	TESTQ       DX, DX
+	JNZ         groups2x48_groupAVX512
+	LDMXCSR     (SP)
+	VZEROUPPER
+	RET
+
+// func groups3x16AVX512(k int, a *uint16, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+// Requires: AVX, AVX512F, CMOV, SSE
+TEXT ·groups3x16AVX512(SB), NOSPLIT, $8-72
+	STMXCSR      (SP)
+	MOVL         $0x00009fc0, 4(SP)
+	LDMXCSR      4(SP)
+	MOVQ         ldc+64(FP), AX
+	SHLQ         $0x02, AX
+	MOVQ         c+56(FP), CX
+	MOVQ         start+40(FP), DX
+	MOVQ         lds+48(FP), BX
+	SHLQ         $0x02, BX
+	VMOVUPS      (DX), Z0
+	VMOVUPS      Z0, (CX)
+	ADDQ         BX, DX
+	VMOVUPS      (DX), Z0
+	VMOVUPS      Z0, (CX)(AX*1)
+	ADDQ         BX, DX
+	VMOVUPS      (DX), Z0
+	VMOVUPS      Z0, (CX)(AX*2)
+	ADDQ         BX, DX
+	MOVQ         k+0(FP), DX
+	MOVQ         lda+16(FP), BX
+	SHLQ         $0x01, BX
+	MOVQ         a+8(FP), SI
+	MOVQ         b+24(FP), DI
+	MOVQ         ldb+32(FP), R8
+	SHLQ         $0x02, R8
+	MOVL         $0xffff0000, R9
+	VMOVD        R9, X0
+	VPBROADCASTD X0, Z0
+
+groups3x16_groupAVX512:
+	MOVQ    $+32, R9
+	CMPQ    DX, R9
+	CMOVQLT DX, R9
+	SUBQ    R9, DX
+	VPXORD  Z1, Z1, Z1
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+	VPXORD  Z4, Z4, Z4
+	VPXORD  Z5, Z5, Z5
+	VPXORD  Z6, Z6, Z6
+
+groups3x16_pairAVX512:
+	VPSLLD      $0x10, (DI), Z7
+	VPSLLD.BCST $0x10, (SI), Z8
+	VFMADD231PS Z7, Z8, Z1
+	VPSLLD.BCST $0x10, (SI)(BX*1), Z8
+	VFMADD231PS Z7, Z8, Z2
+	VPSLLD.BCST $0x10, (SI)(BX*2), Z8
+	VFMADD231PS Z7, Z8, Z3
+	VPANDD      (DI), Z0, Z7
+	VPANDD.BCST (SI), Z0, Z8
+	VFMADD231PS Z7, Z8, Z4
+	VPANDD.BCST (SI)(BX*1), Z0, Z8
+	VFMADD231PS Z7, Z8, Z5
+	VPANDD.BCST (SI)(BX*2), Z0, Z8
+	VFMADD231PS Z7, Z8, Z6
+	ADDQ        $+4, SI
+	ADDQ        R8, DI
+	SUBQ        $+2, R9
+	JNZ         groups3x16_pairAVX512
+	VADDPS      Z4, Z1, Z1
+	VADDPS      (CX), Z1, Z1
+	VMOVUPS     Z1, (CX)
+	VADDPS      Z5, Z2, Z2
+	VADDPS      (CX)(AX*1), Z2, Z2
+	VMOVUPS     Z2, (CX)(AX*1)
+	VADDPS      Z6, Z3, Z3
+	VADDPS      (CX)(AX*2), Z3, Z3
+	VMOVUPS     Z3, (CX)(AX*2)
+	TESTQ       DX, DX
+	JNZ         groups3x16_groupAVX512
+	LDMXCSR     (SP)
+	VZEROUPPER
+	RET
+
+// func groups3x48AVX512(k int, a *uint16, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+// Requires: AVX, AVX512F, CMOV, SSE
+TEXT ·groups3x48AVX512(SB), NOSPLIT, $8-72
+	STMXCSR      (SP)
+	MOVL         $0x00009fc0, 4(SP)
+	LDMXCSR      4(SP)
+	MOVQ         ldc+64(FP), AX
+	SHLQ         $0x02, AX
+	MOVQ         c+56(FP), CX
+	MOVQ         start+40(FP), DX
+	MOVQ         lds+48(FP), BX
+	SHLQ         $0x02, BX
+	VMOVUPS      (DX), Z0
+	VMOVUPS      Z0, (CX)
+	VMOVUPS      64(DX), Z0
+	VMOVUPS      Z0, 64(CX)
+	VMOVUPS      128(DX), Z0
+	VMOVUPS      Z0, 128(CX)
+	ADDQ         BX, DX
+	VMOVUPS      (DX), Z0
+	VMOVUPS      Z0, (CX)(AX*1)
+	VMOVUPS      64(DX), Z0
+	VMOVUPS      Z0, 64(CX)(AX*1)
+	VMOVUPS      128(DX), Z0
+	VMOVUPS      Z0, 128(CX)(AX*1)
+	ADDQ         BX, DX
+	VMOVUPS      (DX), Z0
+	VMOVUPS      Z0, (CX)(AX*2)
+	VMOVUPS      64(DX), Z0
+	VMOVUPS      Z0, 64(CX)(AX*2)
+	VMOVUPS      128(DX), Z0
+	VMOVUPS      Z0, 128(CX)(AX*2)
+	ADDQ         BX, DX
+	MOVQ         k+0(FP), DX
+	MOVQ         lda+16(FP), BX
+	SHLQ         $0x01, BX
+	MOVQ         a+8(FP), SI
+	MOVQ         b+24(FP), DI
+	MOVQ         ldb+32(FP), R8
+	SHLQ         $0x02, R8
+	MOVL         $0xffff0000, R9
+	VMOVD        R9, X0
+	VPBROADCASTD X0, Z0
+
+groups3x48_groupAVX512:
+	MOVQ    $+32, R9
+	CMPQ    DX, R9
+	CMOVQLT DX, R9
+	SUBQ    R9, DX
+	VPXORD  Z1, Z1, Z1
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+	VPXORD  Z4, Z4, Z4
+	VPXORD  Z5, Z5, Z5
+	VPXORD  Z6, Z6, Z6
+	VPXORD  Z7, Z7, Z7
+	VPXORD  Z8, Z8, Z8
+	VPXORD  Z9, Z9, Z9
+	VPXORD  Z10, Z10, Z10
+	VPXORD  Z11, Z11, Z11
+	VPXORD  Z12, Z12, Z12
+	VPXORD  Z13, Z13, Z13
+	VPXORD  Z14, Z14, Z14
+	VPXORD  Z15, Z15, Z15
+	VPXORD  Z16, Z16, Z16
+	VPXORD  Z17, Z17, Z17
+	VPXORD  Z18, Z18, Z18
+
+groups3x48_pairAVX512:
+	VPSLLD      $0x10, (DI), Z19
+	VPSLLD      $0x10, 64(DI), Z20
+	VPSLLD      $0x10, 128(DI), Z21
+	VPSLLD.BCST $0x10, (SI), Z22
+	VFMADD231PS Z19, Z22, Z1
+	VFMADD231PS Z20, Z22, Z2
+	VFMADD231PS Z21, Z22, Z3
+	VPSLLD.BCST $0x10, (SI)(BX*1), Z22
+	VFMADD231PS Z19, Z22, Z4
+	VFMADD231PS Z20, Z22, Z5
+	VFMADD231PS Z21, Z22, Z6
+	VPSLLD.BCST $0x10, (SI)(BX*2), Z22
+	VFMADD231PS Z19, Z22, Z7
+	VFMADD231PS Z20, Z22, Z8
+	VFMADD231PS Z21, Z22, Z9
+	VPANDD      (DI), Z0, Z19
+	VPANDD      64(DI), Z0, Z20
+	VPANDD      128(DI), Z0, Z21
+	VPANDD.BCST (SI), Z0, Z22
+	VFMADD231PS Z19, Z22, Z10
+	VFMADD231PS Z20, Z22, Z11
+	VFMADD231PS Z21, Z22, Z12
+	VPANDD.BCST (SI)(BX*1), Z0, Z22
+	VFMADD231PS Z19, Z22, Z13
+	VFMADD231PS Z20, Z22, Z14
+	VFMADD231PS Z21, Z22, Z15
+	VPANDD.BCST (SI)(BX*2), Z0, Z22
+	VFMADD231PS Z19, Z22, Z16
+	VFMADD231PS Z20, Z22, Z17
+	VFMADD231PS Z21, Z22, Z18
+	ADDQ        $+4, SI
+	ADDQ        R8, DI
+	SUBQ        $+2, R9
+	JNZ         groups3x48_pairAVX512
+	VADDPS      Z10, Z1, Z1
+	VADDPS      (CX), Z1, Z1
+	VMOVUPS     Z1, (CX)
+	VADDPS      Z11, Z2, Z2
+	VADDPS      64(CX), Z2, Z2
+	VMOVUPS     Z2, 64(CX)
+	VADDPS      Z12, Z3, Z3
+	VADDPS      128(CX), Z3, Z3
+	VMOVUPS     Z3, 128(CX)
+	VADDPS      Z13, Z4, Z4
+	VADDPS      (CX)(AX*1), Z4, Z4
+	VMOVUPS     Z4, (CX)(AX*1)
+	VADDPS      Z14, Z5, Z5
+	VADDPS      64(CX)(AX*1), Z5, Z5
+	VMOVUPS     Z5, 64(CX)(AX*1)
+	VADDPS      Z15, Z6, Z6
+	VADDPS      128(CX)(AX*1), Z6, Z6
+	VMOVUPS     Z6, 128(CX)(AX*1)
+	VADDPS      Z16, Z7, Z7
+	VADDPS      (CX)(AX*2), Z7, Z7
+	VMOVUPS     Z7, (CX)(AX*2)
+	VADDPS      Z17, Z8, Z8
+	VADDPS      64(CX)(AX*2), Z8, Z8
+	VMOVUPS     Z8, 64(CX)(AX*2)
+	VADDPS      Z18, Z9, Z9
+	VADDPS      128(CX)(AX*2), Z9, Z9
+	VMOVUPS     Z9, 128(CX)(AX*2)
+	TESTQ       DX, DX
+	JNZ         groups3x48_groupAVX512
+	LDMXCSR     (SP)
+	VZEROUPPER
+	RET
+
+// func groups4x16AVX512(k int, a *uint16, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+// Requires: AVX, AVX512F, CMOV, SSE
+TEXT ·groups4x16AVX512(SB), NOSPLIT, $8-72
+	STMXCSR      (SP)
+	MOVL         $0x00009fc0, 4(SP)
+	LDMXCSR      4(SP)
+	MOVQ         ldc+64(FP), AX
+	SHLQ         $0x02, AX
+	MOVQ         c+56(FP), CX
+	LEAQ         (CX)(AX*2), DX
+	ADDQ         AX, DX
+	MOVQ         start+40(FP), BX
+	MOVQ         lds+48(FP), SI
+	SHLQ         $0x02, SI
+	VMOVUPS      (BX), Z0
+	VMOVUPS      Z0, (CX)
+	ADDQ         SI, BX
+	VMOVUPS      (BX), Z0
+	VMOVUPS      Z0, (CX)(AX*1)
+	ADDQ         SI, BX
+	VMOVUPS      (BX), Z0
+	VMOVUPS      Z0, (CX)(AX*2)
+	ADDQ         SI, BX
+	VMOVUPS      (BX), Z0
+	VMOVUPS      Z0, (DX)
+	ADDQ         SI, BX
+	MOVQ         k+0(FP), BX
+	MOVQ         lda+16(FP), SI
+	SHLQ         $0x01, SI
+	MOVQ         a+8(FP), DI
+	LEAQ         (DI)(SI*2), R8
+	ADDQ         SI, R8
+	MOVQ         b+24(FP), R9
+	MOVQ         ldb+32(FP), R10
+	SHLQ         $0x02, R10
+	MOVL         $0xffff0000, R11
+	VMOVD        R11, X0
+	VPBROADCASTD X0, Z0
+
+groups4x16_groupAVX512:
+	MOVQ    $+32, R11
+	CMPQ    BX, R11
+	CMOVQLT BX, R11
+	SUBQ    R11, BX
+	VPXORD  Z1, Z1, Z1
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+	VPXORD  Z4, Z4, Z4
+	VPXORD  Z5, Z5, Z5
+	VPXORD  Z6, Z6, Z6
+	VPXORD  Z7, Z7, Z7
+	VPXORD  Z8, Z8, Z8
+
+groups4x16_pairAVX512:
+	VPSLLD      $0x10, (R9), Z9
+	VPSLLD.BCST $0x10, (DI), Z10
+	VFMADD231PS Z9, Z10, Z1
+	VPSLLD.BCST $0x10, (DI)(SI*1), Z10
+	VFMADD231PS Z9, Z10, Z2
+	VPSLLD.BCST $0x10, (DI)(SI*2), Z10
+	VFMADD231PS Z9, Z10, Z3
+	VPSLLD.BCST $0x10, (R8), Z10
+	VFMADD231PS Z9, Z10, Z4
+	VPANDD      (R9), Z0, Z9
+	VPANDD.BCST (DI), Z0, Z10
+	VFMADD231PS Z9, Z10, Z5
+	VPANDD.BCST (DI)(SI*1), Z0, Z10
+	VFMADD231PS Z9, Z10, Z6
+	VPANDD.BCST (DI)(SI*2), Z0, Z10
+	VFMADD231PS Z9, Z10, Z7
+	VPANDD.BCST (R8), Z0, Z10
+	VFMADD231PS Z9, Z10, Z8
+	ADDQ        $+4, DI
+	ADDQ        $+4, R8
+	ADDQ        R10, R9
+	SUBQ        $+2, R11
+	JNZ         groups4x16_pairAVX512
+	VADDPS      Z5, Z1, Z1
+	VADDPS      (CX), Z1, Z1
+	VMOVUPS     Z1, (CX)
+	VADDPS      Z6, Z2, Z2
+	VADDPS      (CX)(AX*1), Z2, Z2
+	VMOVUPS     Z2, (CX)(AX*1)
+	VADDPS      Z7, Z3, Z3
+	VADDPS      (CX)(AX*2), Z3, Z3
+	VMOVUPS     Z3, (CX)(AX*2)
+	VADDPS      Z8, Z4, Z4
+	VADDPS      (DX), Z4, Z4
+	VMOVUPS     Z4, (DX)
+	TESTQ       BX, BX
+	JNZ         groups4x16_groupAVX512
+	LDMXCSR     (SP)
+	VZEROUPPER
+	RET
+
+// func groups4x48AVX512(k int, a *uint16, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
+// Requires: AVX, AVX512F, CMOV, SSE
+TEXT ·groups4x48AVX512(SB), NOSPLIT, $8-72
+	STMXCSR      (SP)
+	MOVL         $0x00009fc0, 4(SP)
+	LDMXCSR      4(SP)
+	MOVQ         ldc+64(FP), AX
+	SHLQ         $0x02, AX
+	MOVQ         c+56(FP), CX
+	LEAQ         (CX)(AX*2), DX
+	ADDQ         AX, DX
+	MOVQ         start+40(FP), BX
+	MOVQ         lds+48(FP), SI
+	SHLQ         $0x02, SI
+	VMOVUPS      (BX), Z0
+	VMOVUPS      Z0, (CX)
+	VMOVUPS      64(BX), Z0
+	VMOVUPS      Z0, 64(CX)
+	VMOVUPS      128(BX), Z0
+	VMOVUPS      Z0, 128(CX)
+	ADDQ         SI, BX
+	VMOVUPS      (BX), Z0
+	VMOVUPS      Z0, (CX)(AX*1)
+	VMOVUPS      64(BX), Z0
+	VMOVUPS      Z0, 64(CX)(AX*1)
+	VMOVUPS      128(BX), Z0
+	VMOVUPS      Z0, 128(CX)(AX*1)
+	ADDQ         SI, BX
+	VMOVUPS      (BX), Z0
+	VMOVUPS      Z0, (CX)(AX*2)
+	VMOVUPS      64(BX), Z0
+	VMOVUPS      Z0, 64(CX)(AX*2)
+	VMOVUPS      128(BX), Z0
+	VMOVUPS      Z0, 128(CX)(AX*2)
+	ADDQ         SI, BX
+	VMOVUPS      (BX), Z0
+	VMOVUPS      Z0, (DX)
+	VMOVUPS      64(BX), Z0
+	VMOVUPS      Z0, 64(DX)
+	VMOVUPS      128(BX), Z0
+	VMOVUPS      Z0, 128(DX)
+	ADDQ         SI, BX
+	MOVQ         k+0(FP), BX
+	MOVQ         lda+16(FP), SI
+	SHLQ         $0x01, SI
+	MOVQ         a+8(FP), DI
+	LEAQ         (DI)(SI*2), R8
+	ADDQ         SI, R8
+	MOVQ         b+24(FP), R9
+	MOVQ         ldb+32(FP), R10
+	SHLQ         $0x02, R10
+	MOVL         $0xffff0000, R11
+	VMOVD        R11, X0
+	VPBROADCASTD X0, Z0
+
+groups4x48_groupAVX512:
+	MOVQ    $+32, R11
+	CMPQ    BX, R11
+	CMOVQLT BX, R11
+	SUBQ    R11, BX
+	VPXORD  Z1, Z1, Z1
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+	VPXORD  Z4, Z4, Z4
+	VPXORD  Z5, Z5, Z5
+	VPXORD  Z6, Z6, Z6
+	VPXORD  Z7, Z7, Z7
+	VPXORD  Z8, Z8, Z8
+	VPXORD  Z9, Z9, Z9
+	VPXORD  Z10, Z10, Z10
+	VPXORD  Z11, Z11, Z11
+	VPXORD  Z12, Z12, Z12
+	VPXORD  Z13, Z13, Z13
+	VPXORD  Z14, Z14, Z14
+	VPXORD  Z15, Z15, Z15
+	VPXORD  Z16, Z16, Z16
+	VPXORD  Z17, Z17, Z17
+	VPXORD  Z18, Z18, Z18
+	VPXORD  Z19, Z19, Z19
+	VPXORD  Z20, Z20, Z20
+	VPXORD  Z21, Z21, Z21
+	VPXORD  Z22, Z22, Z22
+	VPXORD  Z23, Z23, Z23
+	VPXORD  Z24, Z24, Z24
+
+groups4x48_pairAVX512:
+	VPSLLD      $0x10, (R9), Z25
+	VPSLLD      $0x10, 64(R9), Z26
+	VPSLLD      $0x10, 128(R9), Z27
+	VPSLLD.BCST $0x10, (DI), Z28
+	VFMADD231PS Z25, Z28, Z1
+	VFMADD231PS Z26, Z28, Z2
+	VFMADD231PS Z27, Z28, Z3
+	VPSLLD.BCST $0x10, (DI)(SI*1), Z28
+	VFMADD231PS Z25, Z28, Z4
+	VFMADD231PS Z26, Z28, Z5
+	VFMADD231PS Z27, Z28, Z6
+	VPSLLD.BCST $0x10, (DI)(SI*2), Z28
+	VFMADD231PS Z25, Z28, Z7
+	VFMADD231PS Z26, Z28, Z8
+	VFMADD231PS Z27, Z28, Z9
+	VPSLLD.BCST $0x10, (R8), Z28
+	VFMADD231PS Z25, Z28, Z10
+	VFMADD231PS Z26, Z28, Z11
+	VFMADD231PS Z27, Z28, Z12
+	VPANDD      (R9), Z0, Z25
+	VPANDD      64(R9), Z0, Z26
+	VPANDD      128(R9), Z0, Z27
+	VPANDD.BCST (DI), Z0, Z28
+	VFMADD231PS Z25, Z28, Z13
+	VFMADD231PS Z26, Z28, Z14
+	VFMADD231PS Z27, Z28, Z15
+	VPANDD.BCST (DI)(SI*1), Z0, Z28
+	VFMADD231PS Z25, Z28, Z16
+	VFMADD231PS Z26, Z28, Z17
+	VFMADD231PS Z27, Z28, Z18
+	VPANDD.BCST (DI)(SI*2), Z0, Z28
+	VFMADD231PS Z25, Z28, Z19
+	VFMADD231PS Z26, Z28, Z20
+	VFMADD231PS Z27, Z28, Z21
+	VPANDD.BCST (R8), Z0, Z28
+	VFMADD231PS Z25, Z28, Z22
+	VFMADD231PS Z26, Z28, Z23
+	VFMADD231PS Z27, Z28, Z24
+	ADDQ        $+4, DI
+	ADDQ        $+4, R8
+	ADDQ        R10, R9
+	SUBQ        $+2, R11
+	JNZ         groups4x48_pairAVX512
+	VADDPS      Z13, Z1, Z1
+	VADDPS      (CX), Z1, Z1
+	VMOVUPS     Z1, (CX)
+	VADDPS      Z14, Z2, Z2
+	VADDPS      64(CX), Z2, Z2
+	VMOVUPS     Z2, 64(CX)
+	VADDPS      Z15, Z3, Z3
+	VADDPS      128(CX), Z3, Z3
+	VMOVUPS     Z3, 128(CX)
+	VADDPS      Z16, Z4, Z4
+	VADDPS      (CX)(AX*1), Z4, Z4
+	VMOVUPS     Z4, (CX)(AX*1)
+	VADDPS      Z17, Z5, Z5
+	VADDPS      64(CX)(AX*1), Z5, Z5
+	VMOVUPS     Z5, 64(CX)(AX*1)
+	VADDPS      Z18, Z6, Z6
+	VADDPS      128(CX)(AX*1), Z6, Z6
+	VMOVUPS     Z6, 128(CX)(AX*1)
+	VADDPS      Z19, Z7, Z7
+	VADDPS      (CX)(AX*2), Z7, Z7
+	VMOVUPS     Z7, (CX)(AX*2)
+	VADDPS      Z20, Z8, Z8
+	VADDPS      64(CX)(AX*2), Z8, Z8
+	VMOVUPS     Z8, 64(CX)(AX*2)
+	VADDPS      Z21, Z9, Z9
+	VADDPS      128(CX)(AX*2), Z9, Z9
+	VMOVUPS     Z9, 128(CX)(AX*2)
+	VADDPS      Z22, Z10, Z10
+	VADDPS      (DX), Z10, Z10
+	VMOVUPS     Z10, (DX)
+	VADDPS      Z23, Z11, Z11
+	VADDPS      64(DX), Z11, Z11
+	VMOVUPS     Z11, 64(DX)
+	VADDPS      Z24, Z12, Z12
+	VADDPS      128(DX), Z12, Z12
+	VMOVUPS     Z12, 128(DX)
+	TESTQ       BX, BX
+	JNZ         groups4x48_groupAVX512
+	LDMXCSR     (SP)
+	VZEROUPPER
+	RET
+
+// func groups16x16AMX(blocks int, groups int, a *uint16, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int, shape *[64]byte)
+// Requires: AMX_BF16, AMX_TILE, MMX+
+TEXT ·groups16x16AMX(SB), NOSPLIT, $0-88
+	MOVQ shape+80(FP), AX
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x78; BYTE $0x49; BYTE $0x04; BYTE $0x20 // LDTILECFG (AX)
+	MOVQ a+16(FP), AX
+	MOVQ lda+24(FP), CX
+	MOVQ start+48(FP), DX
+	MOVQ lds+56(FP), BX
+	MOVQ c+64(FP), SI
+	MOVQ ldc+72(FP), DI
+	MOVQ ldb+40(FP), R8
+
+groups16x16_blockAMX:
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x4b; BYTE $0x04; BYTE $0x1a // TILELOADD (DX)(BX*1), TMM0
+	MOVQ BX, R9
+	SHLQ $0x04, R9
+	ADDQ R9, DX
+	MOVQ AX, R9
+	MOVQ b+32(FP), R10
+	MOVQ groups+8(FP), R11
+
+groups16x16_groupAMX:
+	MOVQ       R10, R12
+	PREFETCHT1 2048(R12)
+	ADDQ       R8, R12
+	PREFETCHT1 2048(R12)
+	ADDQ       R8, R12
+	PREFETCHT1 2048(R12)
+	ADDQ       R8, R12
+	PREFETCHT1 2048(R12)
+	ADDQ       R8, R12
+	PREFETCHT1 2048(R12)
+	ADDQ       R8, R12
+	PREFETCHT1 2048(R12)
+	ADDQ       R8, R12
+	PREFETCHT1 2048(R12)
+	ADDQ       R8, R12
+	PREFETCHT1 2048(R12)
+	ADDQ       R8, R12
+	PREFETCHT1 2048(R12)
+	ADDQ       R8, R12
+	PREFETCHT1 2048(R12)
+	ADDQ       R8, R12
+	PREFETCHT1 2048(R12)
+	ADDQ       R8, R12
+	PREFETCHT1 2048(R12)
+	ADDQ       R8, R12
+	PREFETCHT1 2048(R12)
+	ADDQ       R8, R12
+	PREFETCHT1 2048(R12)
+	ADDQ       R8, R12
+	PREFETCHT1 2048(R12)
+	ADDQ       R8, R12
+	PREFETCHT1 2048(R12)
+	ADDQ       R8, R12
+	BYTE       $0xc4; BYTE $0xc2; BYTE $0x7b; BYTE $0x4b; BYTE $0x34; BYTE $0x09 // TILELOADD (R9)(CX*1), TMM6
+	BYTE       $0xc4; BYTE $0x82; BYTE $0x7b; BYTE $0x4b; BYTE $0x3c; BYTE $0x02 // TILELOADD (R10)(R8*1), TMM7
+	BYTE       $0xc4; BYTE $0xe2; BYTE $0x42; BYTE $0x5c; BYTE $0xc6 // TDPBF16PS TMM7, TMM6, TMM0
+	ADDQ       $+64, R9
+	LEAQ       (R10)(R8*8), R10
+	LEAQ       (R10)(R8*8), R10
+	DECQ       R11
+	JNZ        groups16x16_groupAMX
+	BYTE       $0xc4; BYTE $0xe2; BYTE $0x7a; BYTE $0x4b; BYTE $0x04; BYTE $0x3e // TILESTORED TMM0, (SI)(DI*1)
+	MOVQ       DI, R9
+	SHLQ       $0x04, R9
+	ADDQ       R9, SI
+	MOVQ       CX, R9
+	SHLQ       $0x04, R9
+	ADDQ       R9, AX
+	DECQ       blocks+0(FP)
+	JNZ        groups16x16_blockAMX
+	BYTE       $0xc4; BYTE $0xe2; BYTE $0x78; BYTE $0x49; BYTE $0xc0 // TILERELEASE
+	RET
+
+// func groups16x48AMX(blocks int, groups int, a *uint16, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int, shape *[64]byte)
+// Requires: AMX_BF16, AMX_TILE, MMX+
+TEXT ·groups16x48AMX(SB), NOSPLIT, $0-88
+	MOVQ shape+80(FP), AX
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x78; BYTE $0x49; BYTE $0x04; BYTE $0x20 // LDTILECFG (AX)
+	MOVQ a+16(FP), AX
+	MOVQ lda+24(FP), CX
+	MOVQ start+48(FP), DX
+	MOVQ lds+56(FP), BX
+	MOVQ c+64(FP), SI
+	MOVQ ldc+72(FP), DI
+	MOVQ ldb+40(FP), R8
+
+groups16x48_blockAMX:
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x4b; BYTE $0x04; BYTE $0x1a // TILELOADD (DX)(BX*1), TMM0
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x4b; BYTE $0x4c; BYTE $0x1a; BYTE $0x40 // TILELOADD 64(DX)(BX*1), TMM1
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x4b; BYTE $0x94; BYTE $0x1a; BYTE $0x80; BYTE $0x00; BYTE $0x00; BYTE $0x00 // TILELOADD 128(DX)(BX*1), TMM2
+	MOVQ BX, R9
+	SHLQ $0x04, R9
+	ADDQ R9, DX
+	MOVQ AX, R9
+	MOVQ b+32(FP), R10
+	MOVQ groups+8(FP), R11
+
+groups16x48_groupAMX:
+	MOVQ       R10, R12
+	PREFETCHT1 6144(R12)
+	PREFETCHT1 6208(R12)
+	PREFETCHT1 6272(R12)
+	ADDQ       R8, R12
+	PREFETCHT1 6144(R12)
+	PREFETCHT1 6208(R12)
+	PREFETCHT1 6272(R12)
+	ADDQ       R8, R12
+	PREFETCHT1 6144(R12)
+	PREFETCHT1 6208(R12)
+	PREFETCHT1 6272(R12)
+	ADDQ       R8, R12
+	PREFETCHT1 6144(R12)
+	PREFETCHT1 6208(R12)
+	PREFETCHT1 6272(R12)
+	ADDQ       R8, R12
+	PREFETCHT1 6144(R12)
+	PREFETCHT1 6208(R12)
+	PREFETCHT1 6272(R12)
+	ADDQ       R8, R12
+	PREFETCHT1 6144(R12)
+	PREFETCHT1 6208(R12)
+	PREFETCHT1 6272(R12)
+	ADDQ       R8, R12
+	PREFETCHT1 6144(R12)
+	PREFETCHT1 6208(R12)
+	PREFETCHT1 6272(R12)
+	ADDQ       R8, R12
+	PREFETCHT1 6144(R12)
+	PREFETCHT1 6208(R12)
+	PREFETCHT1 6272(R12)
+	ADDQ       R8, R12
+	PREFETCHT1 6144(R12)
+	PREFETCHT1 6208(R12)
+	PREFETCHT1 6272(R12)
+	ADDQ       R8, R12
+	PREFETCHT1 6144(R12)
+	PREFETCHT1 6208(R12)
+	PREFETCHT1 6272(R12)
+	ADDQ       R8, R12
+	PREFETCHT1 6144(R12)
+	PREFETCHT1 6208(R12)
+	PREFETCHT1 6272(R12)
+	ADDQ       R8, R12
+	PREFETCHT1 6144(R12)
+	PREFETCHT1 6208(R12)
+	PREFETCHT1 6272(R12)
+	ADDQ       R8, R12
+	PREFETCHT1 6144(R12)
+	PREFETCHT1 6208(R12)
+	PREFETCHT1 6272(R12)
+	ADDQ       R8, R12
+	PREFETCHT1 6144(R12)
+	PREFETCHT1 6208(R12)
+	PREFETCHT1 6272(R12)
+	ADDQ       R8, R12
+	PREFETCHT1 6144(R12)
+	PREFETCHT1 6208(R12)
+	PREFETCHT1 6272(R12)
+	ADDQ       R8, R12
+	PREFETCHT1 6144(R12)
+	PREFETCHT1 6208(R12)
+	PREFETCHT1 6272(R12)
+	ADDQ       R8, R12
+	BYTE       $0xc4; BYTE $0xc2; BYTE $0x7b; BYTE $0x4b; BYTE $0x24; BYTE $0x09 // TILELOADD (R9)(CX*1), TMM4
+	BYTE       $0xc4; BYTE $0x82; BYTE $0x7b; BYTE $0x4b; BYTE $0x2c; BYTE $0x02 // TILELOADD (R10)(R8*1), TMM5
+	BYTE       $0xc4; BYTE $0x82; BYTE $0x7b; BYTE $0x4b; BYTE $0x74; BYTE $0x02; BYTE $0x40 // TILELOADD 64(R10)(R8*1), TMM6
+	BYTE       $0xc4; BYTE $0x82; BYTE $0x7b; BYTE $0x4b; BYTE $0xbc; BYTE $0x02; BYTE $0x80; BYTE $0x00; BYTE $0x00; BYTE $0x00 // TILELOADD 128(R10)(R8*1), TMM7
+	BYTE       $0xc4; BYTE $0xe2; BYTE $0x52; BYTE $0x5c; BYTE $0xc4 // TDPBF16PS TMM5, TMM4, TMM0
+	BYTE       $0xc4; BYTE $0xe2; BYTE $0x4a; BYTE $0x5c; BYTE $0xcc // TDPBF16PS TMM6, TMM4, TMM1
+	BYTE       $0xc4; BYTE $0xe2; BYTE $0x42; BYTE $0x5c; BYTE $0xd4 // TDPBF16PS TMM7, TMM4, TMM2
+	ADDQ       $+64, R9
+	LEAQ       (R10)(R8*8), R10
+	LEAQ       (R10)(R8*8), R10
+	DECQ       R11
+	JNZ        groups16x48_groupAMX
+	BYTE       $0xc4; BYTE $0xe2; BYTE $0x7a; BYTE $0x4b; BYTE $0x04; BYTE $0x3e // TILESTORED TMM0, (SI)(DI*1)
+	BYTE       $0xc4; BYTE $0xe2; BYTE $0x7a; BYTE $0x4b; BYTE $0x4c; BYTE $0x3e; BYTE $0x40 // TILESTORED TMM1, 64(SI)(DI*1)
+	BYTE       $0xc4; BYTE $0xe2; BYTE $0x7a; BYTE $0x4b; BYTE $0x94; BYTE $0x3e; BYTE $0x80; BYTE $0x00; BYTE $0x00; BYTE $0x00 // TILESTORED TMM2, 128(SI)(DI*1)
+	MOVQ       DI, R9
+	SHLQ       $0x04, R9
+	ADDQ       R9, SI
+	MOVQ       CX, R9
+	SHLQ       $0x04, R9
+	ADDQ       R9, AX
+	DECQ       blocks+0(FP)
+	JNZ        groups16x48_blockAMX
+	BYTE       $0xc4; BYTE $0xe2; BYTE $0x78; BYTE $0x49; BYTE $0xc0 // TILERELEASE
+	RET
+
+// func groups32x16AMX(blocks int, groups int, a *uint16, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int, shape *[64]byte)
+// Requires: AMX_BF16, AMX_TILE
+TEXT ·groups32x16AMX(SB), NOSPLIT, $0-88
+	MOVQ shape+80(FP), AX
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x78; BYTE $0x49; BYTE $0x04; BYTE $0x20 // LDTILECFG (AX)
+	MOVQ a+16(FP), AX
+	MOVQ lda+24(FP), CX
+	MOVQ start+48(FP), DX
+	MOVQ lds+56(FP), BX
+	MOVQ c+64(FP), SI
+	MOVQ ldc+72(FP), DI
+	MOVQ ldb+40(FP), R8
+
+groups32x16_blockAMX:
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x4b; BYTE $0x04; BYTE $0x1a // TILELOADD (DX)(BX*1), TMM0
+	MOVQ BX, R9
+	SHLQ $0x04, R9
+	ADDQ R9, DX
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x4b; BYTE $0x0c; BYTE $0x1a // TILELOADD (DX)(BX*1), TMM1
+	MOVQ BX, R9
+	SHLQ $0x04, R9
+	ADDQ R9, DX
+	MOVQ AX, R9
+	MOVQ CX, R10
+	SHLQ $0x04, R10
+	ADDQ AX, R10
+	MOVQ b+32(FP), R11
+	MOVQ groups+8(FP), R12
+
+groups32x16_groupAMX:
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x7b; BYTE $0x4b; BYTE $0x2c; BYTE $0x09 // TILELOADD (R9)(CX*1), TMM5
+	BYTE $0xc4; BYTE $0x82; BYTE $0x7b; BYTE $0x4b; BYTE $0x3c; BYTE $0x03 // TILELOADD (R11)(R8*1), TMM7
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x42; BYTE $0x5c; BYTE $0xc5 // TDPBF16PS TMM7, TMM5, TMM0
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x7b; BYTE $0x4b; BYTE $0x34; BYTE $0x0a // TILELOADD (R10)(CX*1), TMM6
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x42; BYTE $0x5c; BYTE $0xce // TDPBF16PS TMM7, TMM6, TMM1
+	ADDQ $+64, R9
+	ADDQ $+64, R10
+	LEAQ (R11)(R8*8), R11
+	LEAQ (R11)(R8*8), R11
+	DECQ R12
+	JNZ  groups32x16_groupAMX
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x7a; BYTE $0x4b; BYTE $0x04; BYTE $0x3e // TILESTORED TMM0, (SI)(DI*1)
+	MOVQ DI, R9
+	SHLQ $0x04, R9
+	ADDQ R9, SI
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x7a; BYTE $0x4b; BYTE $0x0c; BYTE $0x3e // TILESTORED TMM1, (SI)(DI*1)
+	MOVQ DI, R9
+	SHLQ $0x04, R9
+	ADDQ R9, SI
+	MOVQ CX, R9
+	SHLQ $0x05, R9
+	ADDQ R9, AX
+	DECQ blocks+0(FP)
+	JNZ  groups32x16_blockAMX
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x78; BYTE $0x49; BYTE $0xc0 // TILERELEASE
+	RET
+
+// func groups32x32AMX(blocks int, groups int, a *uint16, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int, shape *[64]byte)
+// Requires: AMX_BF16, AMX_TILE
+TEXT ·groups32x32AMX(SB), NOSPLIT, $0-88
+	MOVQ shape+80(FP), AX
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x78; BYTE $0x49; BYTE $0x04; BYTE $0x20 // LDTILECFG (AX)
+	MOVQ a+16(FP), AX
+	MOVQ lda+24(FP), CX
+	MOVQ start+48(FP), DX
+	MOVQ lds+56(FP), BX
+	MOVQ c+64(FP), SI
+	MOVQ ldc+72(FP), DI
+	MOVQ ldb+40(FP), R8
+
+groups32x32_blockAMX:
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x4b; BYTE $0x04; BYTE $0x1a // TILELOADD (DX)(BX*1), TMM0
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x4b; BYTE $0x4c; BYTE $0x1a; BYTE $0x40 // TILELOADD 64(DX)(BX*1), TMM1
+	MOVQ BX, R9
+	SHLQ $0x04, R9
+	ADDQ R9, DX
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x4b; BYTE $0x14; BYTE $0x1a // TILELOADD (DX)(BX*1), TMM2
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x4b; BYTE $0x5c; BYTE $0x1a; BYTE $0x40 // TILELOADD 64(DX)(BX*1), TMM3
+	MOVQ BX, R9
+	SHLQ $0x04, R9
+	ADDQ R9, DX
+	MOVQ AX, R9
+	MOVQ CX, R10
+	SHLQ $0x04, R10
+	ADDQ AX, R10
+	MOVQ b+32(FP), R11
+	MOVQ groups+8(FP), R12
+
+groups32x32_groupAMX:
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x7b; BYTE $0x4b; BYTE $0x24; BYTE $0x09 // TILELOADD (R9)(CX*1), TMM4
+	BYTE $0xc4; BYTE $0x82; BYTE $0x7b; BYTE $0x4b; BYTE $0x34; BYTE $0x03 // TILELOADD (R11)(R8*1), TMM6
+	BYTE $0xc4; BYTE $0x82; BYTE $0x7b; BYTE $0x4b; BYTE $0x7c; BYTE $0x03; BYTE $0x40 // TILELOADD 64(R11)(R8*1), TMM7
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x4a; BYTE $0x5c; BYTE $0xc4 // TDPBF16PS TMM6, TMM4, TMM0
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x42; BYTE $0x5c; BYTE $0xcc // TDPBF16PS TMM7, TMM4, TMM1
+	BYTE $0xc4; BYTE $0xc2; BYTE $0x7b; BYTE $0x4b; BYTE $0x2c; BYTE $0x0a // TILELOADD (R10)(CX*1), TMM5
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x4a; BYTE $0x5c; BYTE $0xd5 // TDPBF16PS TMM6, TMM5, TMM2
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x42; BYTE $0x5c; BYTE $0xdd // TDPBF16PS TMM7, TMM5, TMM3
+	ADDQ $+64, R9
+	ADDQ $+64, R10
+	LEAQ (R11)(R8*8), R11
+	LEAQ (R11)(R8*8), R11
+	DECQ R12
+	JNZ  groups32x32_groupAMX
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x7a; BYTE $0x4b; BYTE $0x04; BYTE $0x3e // TILESTORED TMM0, (SI)(DI*1)
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x7a; BYTE $0x4b; BYTE $0x4c; BYTE $0x3e; BYTE $0x40 // TILESTORED TMM1, 64(SI)(DI*1)
+	MOVQ DI, R9
+	SHLQ $0x04, R9
+	ADDQ R9, SI
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x7a; BYTE $0x4b; BYTE $0x14; BYTE $0x3e // TILESTORED TMM2, (SI)(DI*1)
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x7a; BYTE $0x4b; BYTE $0x5c; BYTE $0x3e; BYTE $0x40 // TILESTORED TMM3, 64(SI)(DI*1)
+	MOVQ DI, R9
+	SHLQ $0x04, R9
+	ADDQ R9, SI
+	MOVQ CX, R9
+	SHLQ $0x05, R9
+	ADDQ R9, AX
+	DECQ blocks+0(FP)
+	JNZ  groups32x32_blockAMX
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x78; BYTE $0x49; BYTE $0xc0 // TILERELEASE
+	RET
+
+// func peakGroupsAMX(n int, shape *[64]byte)
+// Requires: AMX_BF16, AMX_TILE
+TEXT ·peakGroupsAMX(SB), NOSPLIT, $0-16
+	MOVQ shape+8(FP), AX
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x78; BYTE $0x49; BYTE $0x04; BYTE $0x20 // LDTILECFG (AX)
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x49; BYTE $0xc0 // TILEZERO TMM0
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x49; BYTE $0xc8 // TILEZERO TMM1
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x49; BYTE $0xd0 // TILEZERO TMM2
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x49; BYTE $0xd8 // TILEZERO TMM3
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x49; BYTE $0xe0 // TILEZERO TMM4
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x49; BYTE $0xe8 // TILEZERO TMM5
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x49; BYTE $0xf0 // TILEZERO TMM6
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x7b; BYTE $0x49; BYTE $0xf8 // TILEZERO TMM7
+	MOVQ n+0(FP), AX
+
+peakGroups_loopAMX:
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x42; BYTE $0x5c; BYTE $0xc6 // TDPBF16PS TMM7, TMM6, TMM0
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x42; BYTE $0x5c; BYTE $0xce // TDPBF16PS TMM7, TMM6, TMM1
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x42; BYTE $0x5c; BYTE $0xd6 // TDPBF16PS TMM7, TMM6, TMM2
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x42; BYTE $0x5c; BYTE $0xde // TDPBF16PS TMM7, TMM6, TMM3
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x42; BYTE $0x5c; BYTE $0xe6 // TDPBF16PS TMM7, TMM6, TMM4
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x42; BYTE $0x5c; BYTE $0xee // TDPBF16PS TMM7, TMM6, TMM5
+	DECQ AX
+	JNZ  peakGroups_loopAMX
+	BYTE $0xc4; BYTE $0xe2; BYTE $0x78; BYTE $0x49; BYTE $0xc0 // TILERELEASE
+	RET
+
 // func relax()
 TEXT ·relax(SB), NOSPLIT, $0
 	MOVQ $+4, AX

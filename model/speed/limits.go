@@ -38,7 +38,7 @@ type effort struct {
 	bytes  int // read in each try, at least
 }
 
-// full takes half a second.
+// full takes half a second, and one more where tiles of AMX are measured.
 var full = effort{tries: 7, passes: 4_000_000, bytes: 256 << 20}
 
 // measure raises the limits to what is reached now.

@@ -12,7 +12,8 @@ import (
 )
 
 // vdpbf16ps is an instruction that neither avo nor Go's assembler knows. The generator
-// treats it as any other until registers are allocated, and then writes its bytes.
+// treats it as any other until registers are allocated, and then writes its bytes; so it
+// does with those of AMX.
 const vdpbf16ps = "VDPBF16PS"
 
 // dotPairs adds to each float of acc the products of the pairs of bfloat16 in a and b: the
@@ -30,38 +31,62 @@ func dotPairs(b, a, acc reg.VecVirtual) {
 // encode is the pass that puts bytes in place of instructions that the assembler does not
 // know. It runs when all registers are physical ones.
 var encode = pass.InstructionPass(func(i *ir.Instruction) error {
-	if i.Opcode != vdpbf16ps {
+	var bytes []byte
+	var err error
+	if i.Opcode == vdpbf16ps {
+		bytes, err = evex(0x52, i.Operands)
+	} else if form, ok := tileForms[i.Opcode]; ok {
+		bytes, err = form.vex(i.Operands)
+	} else {
 		return nil
 	}
-	var n [3]byte // b, a, acc
-	for o, op := range i.Operands {
-		r, ok := op.(reg.Physical)
-		if !ok {
-			return fmt.Errorf("%s: operand %s is no register", i.Opcode, op.Asm())
-		}
-		n[o] = byte(r.PhysicalIndex())
+	if err != nil {
+		return fmt.Errorf("%s: %w", i.Opcode, err)
 	}
-	i.Opcode, i.Operands = "BYTE", []operand.Op{raw{evex(0x52, n[2], n[1], n[0]), i.Opcode + " " + asm(i.Operands)}}
+	text := strings.TrimSuffix(i.Opcode+" "+asm(i.Operands), " ")
+	i.Opcode, i.Operands = "BYTE", []operand.Op{raw{bytes, text}}
 	return nil
 })
 
 // evex encodes an instruction of the map 0F38 with the prefix F3, W0, on whole 512-bit
-// registers without a mask: bits of register numbers are stored inverted.
-func evex(opcode, dst, src1, src2 byte) [6]byte {
-	inverted := func(n byte, bit, to uint) byte { return (^n >> bit & 1) << to }
-	return [6]byte{
+// registers without a mask: bits of register numbers are stored inverted. The operands are
+// the second source, the first and the destination.
+func evex(opcode byte, operands []operand.Op) ([]byte, error) {
+	var n [3]byte
+	for i, op := range operands {
+		var err error
+		if n[i], err = number(op); err != nil {
+			return nil, err
+		}
+	}
+	src2, src1, dst := n[0], n[1], n[2]
+	return []byte{
 		0x62,
 		inverted(dst, 3, 7) | inverted(src2, 4, 6) | inverted(src2, 3, 5) | inverted(dst, 4, 4) | 2,
 		(^src1&15)<<3 | 1<<2 | 2,
 		2<<5 | inverted(src1, 4, 3),
 		opcode,
 		0xc0 | dst&7<<3 | src2&7,
+	}, nil
+}
+
+// inverted is the inverse of a bit of n, at another place.
+func inverted(n byte, bit, to uint) byte { return (^n >> bit & 1) << to }
+
+// number is that of a register.
+func number(op operand.Op) (byte, error) {
+	switch r := op.(type) {
+	case tile:
+		return byte(r.U8), nil
+	case reg.Physical:
+		return byte(r.PhysicalIndex()), nil
 	}
+	return 0, fmt.Errorf("operand %s is no register", op.Asm())
 }
 
 // raw is the operand of a BYTE that has more bytes after it on its line.
 type raw struct {
-	bytes   [6]byte
+	bytes   []byte
 	comment string
 }
 

@@ -1,6 +1,7 @@
 // Command gen writes the vector assembly of package kernel for amd64: every loop once
 // for AVX-512 and once for AVX2 with FMA, from one description, so that both compute
-// the same bits. Run it with go generate in model/kernel. It is a module of its own, so
+// the same bits; and the matrix loops on tiles of AMX, with the vectors that sum in the
+// tiles' order. Run it with go generate in model/kernel. It is a module of its own, so
 // that the assembler library burdens nobody who only builds Tailor.
 package main
 
@@ -29,6 +30,7 @@ func main() {
 	}
 	avx512.pairs()
 	avx512.round()
+	groups()
 	relax()
 	pass.Compile = pass.Concat(pass.Compile, encode)
 	build.Generate()
