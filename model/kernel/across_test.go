@@ -65,16 +65,16 @@ func hashOf(o *ops) uint64 {
 			q, keys, keys16 := floats(rows*dim), floats(dim*n), words(dim*n, roundUpper)
 			lines := (n + lanes - 1) / lanes * lanes
 			s := make([]float32, rows*lines)
-			o.scores(rows, n, dim, q, dim, keys, keys, n, 0.3, s, lines)
+			o.scores(rows, n, dim, q, dim, keyRuns(keys, n, lanes, n), 0.3, s, lines)
 			for i := range rows {
 				hash(s[i*lines:][:n]...)
 			}
-			o.scores16(rows, n, dim, q, dim, keys16, keys16, n, 0.3, s, lines)
+			o.scores16(rows, n, dim, q, dim, keyRuns(keys16, n, lanes, n), 0.3, s, lines)
 			for i := range rows {
 				hash(s[i*lines:][:n]...)
 			}
-			o.values(rows, dim, n, q, dim, keys, keys, s, lines)
-			o.values16(rows, dim, n, q, dim, keys16, keys16, s, lines)
+			o.values(rows, dim, n, q, dim, valueRuns(keys, dim, lanes, n), s, lines)
+			o.values16(rows, dim, n, q, dim, valueRuns(keys16, dim, lanes, n), s, lines)
 			for i := range rows {
 				hash(s[i*lines:][:n]...)
 			}

@@ -21,8 +21,9 @@ type element interface{ float32 | uint16 }
 // reader finds keys and values of one type, and has the loops that compute with them.
 type reader[T element] struct {
 	keys, values func(kv KV, layer, block int) []T // of all heads
-	scores       func(rows, n, dim int, q []float32, ldq int, keys, next []T, ldk int, scale float32, s []float32, lds int)
-	weigh        func(rows, n, dim int, p []float32, ldp int, v, next []T, dst []float32, ldd int)
+	scores       func(rows, n, dim int, q []float32, ldq int, keys runs[T], scale float32, s []float32, lds int)
+	weigh        func(rows, n, dim int, p []float32, ldp int, v runs[T], dst []float32, ldd int)
+	runs         runLists[T] // of the call under way
 }
 
 // Span is a run of consecutive positions of one sequence.
@@ -55,6 +56,7 @@ type attend struct {
 	qkv    []float32
 	heads  Heads
 	spans  []Span
+	first  []int // where each span's runs begin, in the list of its type
 	tiles  int
 	pieces int // of a unit
 }
@@ -67,18 +69,28 @@ const attendUnits = 16
 // scaled scores of its queries, qkv[Source+i][0:heads*dim], with the keys of positions
 // 0 to Start+i, times the values of these positions.
 func (t *Team) Attend(dst, qkv []float32, spans []Span, h Heads) {
-	tiles := 0
-	for _, s := range spans {
+	tiles, first := 0, t.attend.first[:0]
+	for i := range spans {
+		s := &spans[i]
 		if s.Start+s.Rows > t.context {
 			panic(fmt.Sprintf("kernel: attention at position %d, context is %d", s.Start+s.Rows-1, t.context))
 		}
-		tiles += spanTiles(s)
+		tiles += spanTiles(*s)
+		if s.KV.BFloat16() {
+			first = append(first, len(t.read16.runs.keys))
+			t.read16.runs.add(s, h, &t.read16)
+		} else {
+			first = append(first, len(t.read.runs.keys))
+			t.read.runs.add(s, h, &t.read)
+		}
 	}
 	all := tiles * h.Heads
 	pieces := max(1, all/(t.Threads()*attendUnits))
-	t.attend = attend{team: t, dst: dst, qkv: qkv, heads: h, spans: spans, tiles: tiles, pieces: pieces}
+	t.attend = attend{team: t, dst: dst, qkv: qkv, heads: h, spans: spans, first: first, tiles: tiles, pieces: pieces}
 	t.Run((all+pieces-1)/pieces, &t.attend)
-	t.attend = attend{}
+	t.attend = attend{first: first}
+	t.read.runs.reset()
+	t.read16.runs.reset()
 }
 
 func spanTiles(s Span) int { return (s.Rows + tileRows - 1) / tileRows }
@@ -95,23 +107,23 @@ func (j *attend) piece(thread, head, tile int) {
 	for i := range j.spans {
 		n := spanTiles(j.spans[i])
 		if tile < n {
-			j.tile(thread, &j.spans[i], head, n-1-tile) // the longest first
+			j.tile(thread, i, head, n-1-tile) // the longest first
 			return
 		}
 		tile -= n
 	}
 }
 
-func (j *attend) tile(thread int, s *Span, head, tile int) {
-	if s.KV.BFloat16() {
-		attendTile(j, &j.team.read16, thread, s, head, tile)
+func (j *attend) tile(thread, span, head, tile int) {
+	if j.spans[span].KV.BFloat16() {
+		attendTile(j, &j.team.read16, thread, span, head, tile)
 	} else {
-		attendTile(j, &j.team.read, thread, s, head, tile)
+		attendTile(j, &j.team.read, thread, span, head, tile)
 	}
 }
 
-func attendTile[T element](j *attend, read *reader[T], thread int, s *Span, head, tile int) {
-	layer, dim, width := j.heads.Layer, j.heads.Dim, j.heads.width()
+func attendTile[T element](j *attend, read *reader[T], thread, span, head, tile int) {
+	s, dim, width := &j.spans[span], j.heads.Dim, j.heads.width()
 	first := tile * tileRows
 	rows := min(tileRows, s.Rows-first)
 	q := j.qkv[(s.Source+first)*3*width+head*dim:]
@@ -119,42 +131,24 @@ func attendTile[T element](j *attend, read *reader[T], thread int, s *Span, head
 	stride := scoreStride(j.team.context)
 	scores := j.team.scratch[thread].scores
 	common := s.Start + first + 1 // positions that all rows see; row r sees r more
-	all := common + rows - 1
-	size := s.KV.BlockSize()
-	from, to := head*dim*size, (head+1)*dim*size // of the head's keys, or values, in a block
+	block := s.KV.BlockSize()
+	size, offset := runSize(block), head*dim*block
 
-	keys := read.keys(s.KV, layer, 0)[from:to]
-	for b, p := 0, 0; p < all; b, p = b+1, p+size {
-		var next []T
-		if p+size < all {
-			next = read.keys(s.KV, layer, b+1)[from:to]
-		} else {
-			next = read.values(s.KV, layer, 0)[from:to]
-		}
-		read.scores(rows, min(size, all-p), dim, q, 3*width, keys, next, size, j.heads.Scale, scores[p:], stride)
-		keys = next
-	}
+	keys := runs[T]{at: read.runs.keys[j.first[span]:], size: size, offset: offset, ld: block}
+	read.scores(rows, common+rows-1, dim, q, 3*width, keys, j.heads.Scale, scores, stride)
 	var sums [tileRows]float32
 	for r := range rows {
 		sums[r] = j.team.ops.softmax(scores[r*stride:][:common+r])
 		clear(dst[r*width:][:dim])
 	}
-	v := read.values(s.KV, layer, 0)[from:to]
-	for b, p := 0, 0; p < all; b, p = b+1, p+size {
-		next := v
-		if p+size < all {
-			next = read.values(s.KV, layer, b+1)[from:to]
+	values := runs[T]{at: read.runs.values[j.first[span]:], size: size, offset: offset, ld: dim}
+	read.weigh(rows, common, dim, scores, stride, values, dst, width)
+	for r := 1; r < rows; r++ {
+		for p, n := common, 0; p < common+r; p += n {
+			n = min(size-p%size, common+r-p)
+			rest := runs[T]{at: values.at[p/size:], size: size, offset: offset + p%size*dim, ld: dim}
+			read.weigh(1, n, dim, scores[r*stride+p:], stride, rest, dst[r*width:], width)
 		}
-		n := max(0, min(size, common-p))
-		if n > 0 {
-			read.weigh(rows, n, dim, scores[p:], stride, v, next, dst, width)
-		}
-		for r := 1; r < rows; r++ {
-			if m := min(size, common+r-p); m > n {
-				read.weigh(1, m-n, dim, scores[r*stride+p+n:], stride, v[n*dim:], next, dst[r*width:], width)
-			}
-		}
-		v = next
 	}
 	for r := range rows {
 		j.team.ops.scale(dst[r*width:][:dim], 1/sums[r])

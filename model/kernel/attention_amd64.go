@@ -4,9 +4,9 @@ package kernel
 
 // The assembly's signatures; see vector_amd64.go. Distances are in elements.
 type (
-	scoresFunc[T element]     func(dim int, q *float32, ldq int, keys, next *T, ldk int, n int, scale float32, out *float32, ldo int)
-	valuesFunc[T element]     func(n int, p *float32, ldp int, v, next *T, ldv int, dst *float32, ldd int)
-	valuesPartFunc[T element] func(n int, p *float32, ldp int, v *T, ldv int, dst *float32, ldd int, cols int)
+	scoresFunc[T element]     func(n, size, dim int, q *float32, ldq int, keys **T, offset, ldk int, scale float32, out *float32, ldo int)
+	valuesFunc[T element]     func(n, size int, p *float32, ldp int, v **T, offset, ldv int, dst *float32, ldd int)
+	valuesPartFunc[T element] func(n, size int, p *float32, ldp int, v **T, offset, ldv int, dst *float32, ldd int, cols int)
 )
 
 // attentionLoops are the loops on one type of keys and values: scores[rows] and values[rows]
@@ -19,33 +19,24 @@ type attentionLoops[T element] struct {
 	wholeCols, oneCols int
 }
 
-func (v *attentionLoops[T]) runScores(rows, n, dim int, q []float32, ldq int, keys, next []T, ldk int, scale float32, s []float32, lds int) {
-	last := (n - 1) / lanes * lanes
-	_, _, _, _ = q[(rows-1)*ldq+dim-1], keys[(dim-1)*ldk+n-1], next[0], s[(rows-1)*lds+last+lanes-1]
-	for t := 0; t < n; t += lanes {
-		ahead := &next[0]
-		if t < last {
-			ahead = &keys[t+lanes]
-		}
-		v.scores[rows](dim, &q[0], ldq, &keys[t], ahead, ldk, min(lanes, n-t), scale, &s[t], lds)
-	}
+func (v *attentionLoops[T]) runScores(rows, n, dim int, q []float32, ldq int, keys runs[T], scale float32, s []float32, lds int) {
+	last := (n - 1) / keys.size
+	_, _, _ = q[(rows-1)*ldq+dim-1], keys.at[last+1], s[(rows-1)*lds+last*keys.size+lanes-1]
+	v.scores[rows](n, keys.size, dim, &q[0], ldq, &keys.at[0], keys.offset, keys.ld, scale, &s[0], lds)
 }
 
-func (v *attentionLoops[T]) runValues(rows, n, dim int, p []float32, ldp int, values, next []T, dst []float32, ldd int) {
-	_, _, _ = p[(rows-1)*ldp+n-1], values[n*dim-1], dst[(rows-1)*ldd+dim-1]
+func (v *attentionLoops[T]) runValues(rows, n, dim int, p []float32, ldp int, values runs[T], dst []float32, ldd int) {
+	_, _, _ = p[(rows-1)*ldp+n-1], values.at[(n-1)/values.size+1], dst[(rows-1)*ldd+dim-1]
 	cols := v.wholeCols
 	if rows == 1 {
 		cols = v.oneCols
 	}
-	if n > lanes {
-		next = values[lanes*dim:] // a large block is its own next
-	}
 	j := 0
 	for ; j+cols <= dim; j += cols {
-		v.values[rows](n, &p[0], ldp, &values[j], &next[j], dim, &dst[j], ldd)
+		v.values[rows](n, values.size, &p[0], ldp, &values.at[0], values.offset+j, values.ld, &dst[j], ldd)
 	}
 	for ; j < dim; j += lanes {
-		v.valuesPart[rows](n, &p[0], ldp, &values[j], dim, &dst[j], ldd, min(lanes, dim-j))
+		v.valuesPart[rows](n, values.size, &p[0], ldp, &values.at[0], values.offset+j, values.ld, &dst[j], ldd, min(lanes, dim-j))
 	}
 }
 

@@ -45,32 +45,40 @@ func attentionBF16NEON() *neonAttention[uint16] {
 const neonFour = 4
 
 // runScores leaves prefetching to the processor, as runValues does.
-func (l *neonAttention[T]) runScores(rows, n, dim int, q []float32, ldq int, keys, _ []T, ldk int, scale float32, s []float32, lds int) {
-	_, _, _ = q[(rows-1)*ldq+dim-1], keys[(dim-1)*ldk+n-1], s[(rows-1)*lds+n-1]
-	for t := 0; t < n; {
-		if some := min(lanes, n-t); some >= neonFour {
-			l.scoresLine[rows](dim, &q[0], ldq, &keys[t], ldk, some, scale, &s[t], lds)
-			t += some
-		} else {
-			l.scoresOne[rows](dim, &q[0], ldq, &keys[t], ldk, scale, &s[t], lds)
-			t++
+func (l *neonAttention[T]) runScores(rows, n, dim int, q []float32, ldq int, keys runs[T], scale float32, s []float32, lds int) {
+	_, _ = q[(rows-1)*ldq+dim-1], s[(rows-1)*lds+n-1]
+	for from := 0; from < n; from += keys.size {
+		m := min(keys.size, n-from)
+		run, out := keys.run(from, (dim-1)*keys.ld+m), s[from:]
+		for t := 0; t < m; {
+			if some := min(lanes, m-t); some >= neonFour {
+				l.scoresLine[rows](dim, &q[0], ldq, &run[t], keys.ld, some, scale, &out[t], lds)
+				t += some
+			} else {
+				l.scoresOne[rows](dim, &q[0], ldq, &run[t], keys.ld, scale, &out[t], lds)
+				t++
+			}
 		}
 	}
 }
 
-func (l *neonAttention[T]) runValues(rows, n, dim int, p []float32, ldp int, v, _ []T, dst []float32, ldd int) {
-	_, _, _ = p[(rows-1)*ldp+n-1], v[n*dim-1], dst[(rows-1)*ldd+dim-1]
-	for j := 0; j < dim; {
-		switch left := dim - j; {
-		case rows == 1 && left >= 64:
-			l.values64(n, &p[0], ldp, &v[j], dim, &dst[j], ldd)
-			j += 64
-		case left >= neonFour:
-			l.valuesLine[rows](n, &p[0], ldp, &v[j], dim, &dst[j], ldd, min(lanes, left))
-			j += min(lanes, left)
-		default:
-			l.valuesOne[rows](n, &p[0], ldp, &v[j], dim, &dst[j], ldd)
-			j++
+func (l *neonAttention[T]) runValues(rows, n, dim int, p []float32, ldp int, values runs[T], dst []float32, ldd int) {
+	_, _ = p[(rows-1)*ldp+n-1], dst[(rows-1)*ldd+dim-1]
+	for from := 0; from < n; from += values.size {
+		m := min(values.size, n-from)
+		v, p := values.run(from, (m-1)*values.ld+dim), p[from:]
+		for j := 0; j < dim; {
+			switch left := dim - j; {
+			case rows == 1 && left >= 64:
+				l.values64(m, &p[0], ldp, &v[j], values.ld, &dst[j], ldd)
+				j += 64
+			case left >= neonFour:
+				l.valuesLine[rows](m, &p[0], ldp, &v[j], values.ld, &dst[j], ldd, min(lanes, left))
+				j += min(lanes, left)
+			default:
+				l.valuesOne[rows](m, &p[0], ldp, &v[j], values.ld, &dst[j], ldd)
+				j++
+			}
 		}
 	}
 }

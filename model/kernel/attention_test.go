@@ -257,7 +257,7 @@ func TestLLMVizAttention(t *testing.T) {
 			}
 			s := make([]float32, lanes)
 			for row := range n {
-				o.scores(1, n, dim, q[(bh*n+row)*dim:], dim, keys, keys, n, 0.25, s, lanes)
+				o.scores(1, n, dim, q[(bh*n+row)*dim:], dim, keyRuns(keys, n, lanes, n), 0.25, s, lanes)
 				for p := range row + 1 {
 					near(t, "att", s[p], att[(bh*n+row)*n+p])
 				}
@@ -266,7 +266,7 @@ func TestLLMVizAttention(t *testing.T) {
 					near(t, "attSm", s[p]*inv, attSm[(bh*n+row)*n+p])
 				}
 				out := make([]float32, dim)
-				o.values(1, row+1, dim, s, lanes, v[bh*n*dim:], v[bh*n*dim:], out, dim)
+				o.values(1, row+1, dim, s, lanes, valueRuns(v[bh*n*dim:], row+1, lanes, dim), out, dim)
 				for d, x := range out {
 					b, head := bh/heads, bh%heads
 					near(t, "y", x*inv, y[(b*n+row)*heads*dim+head*dim+d])

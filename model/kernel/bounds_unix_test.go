@@ -53,11 +53,12 @@ func TestLoopsStayInBounds(t *testing.T) {
 			o.norm(a.last(n), b.last(n), c.last(n), d.last(n), 1e-5)
 			for rows := 1; rows <= tileRows; rows++ {
 				dim := 1 + n%7
-				lines := (n + lanes - 1) / lanes * lanes
-				o.scores(rows, n, dim, a.last(rows*dim), dim, b.last(dim*n), b.last(dim*n), n, 1, d.last(rows*lines), lines)
-				o.scores16(rows, n, dim, a.last(rows*dim), dim, b.last16(dim*n), b.last16(dim*n), n, 1, d.last(rows*lines), lines)
-				o.values(rows, dim, n, a.last(rows*dim), dim, b.last(dim*n), b.last(dim*n), d.last(rows*n), n)
-				o.values16(rows, dim, n, a.last(rows*dim), dim, b.last16(dim*n), b.last16(dim*n), d.last(rows*n), n)
+				size := 1 + (n+rows)%lanes
+				lines := (n-1)/size*size + lanes
+				o.scores(rows, n, dim, a.last(rows*dim), dim, keyRuns(b.last(dim*n), n, size, n), 1, d.last(rows*lines), lines)
+				o.scores16(rows, n, dim, a.last(rows*dim), dim, keyRuns(b.last16(dim*n), n, size, n), 1, d.last(rows*lines), lines)
+				o.values(rows, dim, n, a.last(rows*dim), dim, valueRuns(b.last(dim*n), dim, size, n), d.last(rows*n), n)
+				o.values16(rows, dim, n, a.last(rows*dim), dim, valueRuns(b.last16(dim*n), dim, size, n), d.last(rows*n), n)
 			}
 			for width := lanes; width <= panelWidth; width += lanes {
 				rows := 1 + n%19
@@ -97,16 +98,17 @@ func TestWrongShapesPanicBeforeAssembly(t *testing.T) {
 			func() { o.pairs(40, 6, h(240), 6, h(96), 16, f(15), 0, f(640), 16) },
 			func() { o.pairs(40, 6, h(240), 6, h(96), 16, f(16), 0, f(639), 16) },
 			func() { o.round(h(3), f(4)) },
-			func() { o.scores(1, 4, 3, f(2), 3, f(12), f(12), 4, 1, f(16), 16) },
-			func() { o.scores(1, 4, 3, f(3), 3, f(11), f(12), 4, 1, f(16), 16) },
-			func() { o.scores16(1, 4, 3, f(2), 3, h(12), h(12), 4, 1, f(16), 16) },
-			func() { o.scores16(1, 4, 3, f(3), 3, h(11), h(12), 4, 1, f(16), 16) },
-			func() { o.values16(1, 4, 3, f(3), 4, h(12), h(12), f(3), 3) },
-			func() { o.values16(1, 4, 3, f(4), 4, h(11), h(12), f(3), 3) },
-			func() { o.values16(1, 4, 3, f(4), 4, h(12), h(12), f(2), 3) },
-			func() { o.values(1, 4, 3, f(3), 4, f(12), f(12), f(3), 3) },
-			func() { o.values(1, 4, 3, f(4), 4, f(11), f(12), f(3), 3) },
-			func() { o.values(1, 4, 3, f(4), 4, f(12), f(12), f(2), 3) },
+			func() { o.scores(1, 4, 3, f(2), 3, keyRuns(f(12), 4, 4, 4), 1, f(16), 16) },
+			func() { o.scores(1, 5, 3, f(3), 3, keyRuns(f(15), 4, 4, 5).less(1), 1, f(20), 20) },
+			func() { o.scores(1, 5, 3, f(3), 3, keyRuns(f(15), 5, 4, 5), 1, f(4), 20) },
+			func() { o.scores16(1, 4, 3, f(2), 3, keyRuns(h(12), 4, 4, 4), 1, f(16), 16) },
+			func() { o.scores16(1, 5, 3, f(3), 3, keyRuns(h(15), 4, 4, 5).less(1), 1, f(20), 20) },
+			func() { o.values16(1, 4, 3, f(3), 4, valueRuns(h(12), 4, 4, 3), f(3), 3) },
+			func() { o.values16(1, 5, 3, f(5), 5, valueRuns(h(12), 4, 4, 3).less(1), f(3), 3) },
+			func() { o.values16(1, 4, 3, f(4), 4, valueRuns(h(12), 4, 4, 3), f(2), 3) },
+			func() { o.values(1, 4, 3, f(3), 4, valueRuns(f(12), 4, 4, 3), f(3), 3) },
+			func() { o.values(1, 5, 3, f(5), 5, valueRuns(f(12), 4, 4, 3).less(1), f(3), 3) },
+			func() { o.values(1, 4, 3, f(4), 4, valueRuns(f(12), 4, 4, 3), f(2), 3) },
 			func() { o.add(f(3), f(4)) },
 			func() { o.norm(f(3), f(4), f(4), f(4), 1) },
 		} {

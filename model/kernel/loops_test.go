@@ -172,22 +172,26 @@ func words(r *rand.Rand, n int) (w []uint16, floats []float32) {
 }
 
 // TestScores compares with the oracle's bits; keys end where the block ends, so a read
-// past it would be seen as NaN, and scores may write whole lines only.
+// past it would be seen as NaN, and scores may write whole lines from its last run on only.
 func TestScores(t *testing.T) {
 	forEach(t, func(t *testing.T, o *ops, want oracle) {
 		r := newRand(t)
 		for round := range 400 {
 			rows, n, dim := 1+r.IntN(tileRows), 1+r.IntN(70), 1+r.IntN(70)
-			ldk, ldq, lds := n+r.IntN(5), dim+r.IntN(9), (n+lanes-1)/lanes*lanes+r.IntN(9)
+			size := 1 + r.IntN(lanes)
+			ldk, ldq, lds := n+r.IntN(5), dim+r.IntN(9), (n-1)/size*size+lanes+r.IntN(9)
+			length := func(m int) int { return (dim-1)*ldk + m }
 			q, keys, s := newGuarded(r, rows*ldq, 1), newGuarded(r, dim*ldk, 1).floats(), newGuarded(r, rows*lds, 1)
 			expected := append([]float32(nil), s.floats()...)
-			what := fmt.Sprintf("%d rows, %d keys of %d, strides %d %d %d", rows, n, dim, ldq, ldk, lds)
+			what := fmt.Sprintf("%d rows, %d keys of %d, %d a run, strides %d %d %d", rows, n, dim, size, ldq, ldk, lds)
 			if round%2 == 0 {
-				o.scores(rows, n, dim, q.floats(), ldq, keys, keys, ldk, 0.3, s.floats(), lds)
+				some := scattered(r, keyRuns(keys, n, size, ldk), n, float32(math.NaN()), length)
+				o.scores(rows, n, dim, q.floats(), ldq, some, 0.3, s.floats(), lds)
 			} else {
 				var keys16 []uint16
 				keys16, keys = words(r, dim*ldk)
-				o.scores16(rows, n, dim, q.floats(), ldq, keys16, keys16, ldk, 0.3, s.floats(), lds)
+				some := scattered(r, keyRuns(keys16, n, size, ldk), n, 0x7fc0, length)
+				o.scores16(rows, n, dim, q.floats(), ldq, some, 0.3, s.floats(), lds)
 				what += ", bfloat16"
 			}
 			want.scores(rows, n, dim, q.floats(), ldq, keys, ldk, 0.3, expected, lds)
@@ -203,17 +207,20 @@ func TestValues(t *testing.T) {
 	forEach(t, func(t *testing.T, o *ops, want oracle) {
 		r := newRand(t)
 		for round := range 400 {
-			rows, n, dim := 1+r.IntN(tileRows), 1+r.IntN(30), 1+r.IntN(150)
+			rows, n, dim, size := 1+r.IntN(tileRows), 1+r.IntN(50), 1+r.IntN(150), 1+r.IntN(lanes)
+			length := func(m int) int { return m * dim }
 			ldp, ldd := n+r.IntN(9), dim+r.IntN(9)
 			p, v, dst := newGuarded(r, rows*ldp, 1), newGuarded(r, n*dim, 1).floats(), newGuarded(r, rows*ldd, 1)
 			expected := append([]float32(nil), dst.floats()...)
-			what := fmt.Sprintf("%d rows, %d values of %d, strides %d %d", rows, n, dim, ldp, ldd)
+			what := fmt.Sprintf("%d rows, %d values of %d, %d a run, strides %d %d", rows, n, dim, size, ldp, ldd)
 			if round%2 == 0 {
-				o.values(rows, n, dim, p.floats(), ldp, v, v, dst.floats(), ldd)
+				some := scattered(r, valueRuns(v, n, size, dim), n, float32(math.NaN()), length)
+				o.values(rows, n, dim, p.floats(), ldp, some, dst.floats(), ldd)
 			} else {
 				var v16 []uint16
 				v16, v = words(r, n*dim)
-				o.values16(rows, n, dim, p.floats(), ldp, v16, v16, dst.floats(), ldd)
+				some := scattered(r, valueRuns(v16, n, size, dim), n, 0x7fc0, length)
+				o.values16(rows, n, dim, p.floats(), ldp, some, dst.floats(), ldd)
 				what += ", bfloat16"
 			}
 			want.values(rows, n, dim, p.floats(), ldp, v, expected, ldd)

@@ -2,7 +2,7 @@ package kernel
 
 // ops are the innermost loops of one instruction set. Slices are at least as long as
 // the shapes demand; a loop never reads or writes past those shapes, except that
-// scores may write up to [lanes] values a row. None of them allocates.
+// scores may write [lanes] values a row from the start of its last run on. None of them allocates.
 type ops struct {
 	name string
 	// widens says that weights of 16 bits are widened in passing.
@@ -31,24 +31,22 @@ type ops struct {
 	// round rounds float32 to bfloat16, to nearest, ties to even; a NaN becomes quiet.
 	round func(dst []uint16, src []float32)
 
-	// scores computes s[r*lds+t] = scale * sum over d of q[r*ldq+d] * keys[d*ldk+t]
-	// for r < rows, t < n, d < dim ascending, starting from 0. next, as long as keys, is
-	// what is wanted after it, to prefetch.
-	scores func(rows, n, dim int, q []float32, ldq int, keys, next []float32, ldk int, scale float32, s []float32, lds int)
+	// scores computes s[r*lds+t] = scale * sum over d of q[r*ldq+d] * key t's [d*keys.ld]
+	// for r < rows, t < n, d < dim ascending, starting from 0.
+	scores func(rows, n, dim int, q []float32, ldq int, keys runs[float32], scale float32, s []float32, lds int)
 
 	// scores16 is scores on keys of bfloat16, which it widens first: the same order.
-	scores16 func(rows, n, dim int, q []float32, ldq int, keys, next []uint16, ldk int, scale float32, s []float32, lds int)
+	scores16 func(rows, n, dim int, q []float32, ldq int, keys runs[uint16], scale float32, s []float32, lds int)
 
 	// softmax replaces s by exp(s - max(s)) and returns the sum, in lanes.
 	softmax func(s []float32) float32
 
-	// values continues dst[r*ldd+d] = dst[r*ldd+d] + sum over t of p[r*ldp+t] *
-	// v[t*dim+d] for r < rows, d < dim, t < n ascending. next, as long as v, is what is
-	// wanted after it, to prefetch.
-	values func(rows, n, dim int, p []float32, ldp int, v, next []float32, dst []float32, ldd int)
+	// values continues dst[r*ldd+d] = dst[r*ldd+d] + sum over t of p[r*ldp+t] * value t's
+	// [d] for r < rows, d < dim, t < n ascending.
+	values func(rows, n, dim int, p []float32, ldp int, v runs[float32], dst []float32, ldd int)
 
 	// values16 is values on values of bfloat16, which it widens first: the same order.
-	values16 func(rows, n, dim int, p []float32, ldp int, v, next []uint16, dst []float32, ldd int)
+	values16 func(rows, n, dim int, p []float32, ldp int, v runs[uint16], dst []float32, ldd int)
 
 	// norm computes dst = (x - mean) / sqrt(variance + eps) * gain + bias of one row.
 	norm func(dst, x, gain, bias []float32, eps float32)

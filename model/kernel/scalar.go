@@ -136,30 +136,38 @@ func roundScalar(dst []uint16, src []float32) {
 	}
 }
 
-func scoresScalar(rows, n, dim int, q []float32, ldq int, keys, _ []float32, ldk int, scale float32, s []float32, lds int) {
-	for r := range rows {
-		sr := s[r*lds:][:n]
-		clear(sr)
-		for d, qv := range q[r*ldq:][:dim] {
-			for t, kv := range keys[d*ldk:][:n] {
-				sr[t] = float32(qv*kv) + sr[t]
+func scoresScalar(rows, n, dim int, q []float32, ldq int, keys runs[float32], scale float32, s []float32, lds int) {
+	for from := 0; from < n; from += keys.size {
+		m := min(keys.size, n-from)
+		run := keys.run(from, (dim-1)*keys.ld+m)
+		for r := range rows {
+			sr := s[r*lds+from:][:m]
+			clear(sr)
+			for d, qv := range q[r*ldq:][:dim] {
+				for t, kv := range run[d*keys.ld:][:m] {
+					sr[t] = float32(qv*kv) + sr[t]
+				}
 			}
+			scaleScalar(sr, scale)
 		}
-		scaleScalar(sr, scale)
 	}
 }
 
 // scores16Scalar is scoresScalar on keys that are widened first.
-func scores16Scalar(rows, n, dim int, q []float32, ldq int, keys, _ []uint16, ldk int, scale float32, s []float32, lds int) {
-	for r := range rows {
-		sr := s[r*lds:][:n]
-		clear(sr)
-		for d, qv := range q[r*ldq:][:dim] {
-			for t, kv := range keys[d*ldk:][:n] {
-				sr[t] = float32(qv*widenUpper(kv)) + sr[t]
+func scores16Scalar(rows, n, dim int, q []float32, ldq int, keys runs[uint16], scale float32, s []float32, lds int) {
+	for from := 0; from < n; from += keys.size {
+		m := min(keys.size, n-from)
+		run := keys.run(from, (dim-1)*keys.ld+m)
+		for r := range rows {
+			sr := s[r*lds+from:][:m]
+			clear(sr)
+			for d, qv := range q[r*ldq:][:dim] {
+				for t, kv := range run[d*keys.ld:][:m] {
+					sr[t] = float32(qv*widenUpper(kv)) + sr[t]
+				}
 			}
+			scaleScalar(sr, scale)
 		}
-		scaleScalar(sr, scale)
 	}
 }
 
@@ -176,24 +184,32 @@ func softmaxScalar(s []float32) float32 {
 	return fold(&sums)
 }
 
-func valuesScalar(rows, n, dim int, p []float32, ldp int, v, _ []float32, dst []float32, ldd int) {
-	for r := range rows {
-		row := dst[r*ldd:][:dim]
-		for t, pv := range p[r*ldp:][:n] {
-			for d, vv := range v[t*dim:][:dim] {
-				row[d] = float32(pv*vv) + row[d]
+func valuesScalar(rows, n, dim int, p []float32, ldp int, v runs[float32], dst []float32, ldd int) {
+	for from := 0; from < n; from += v.size {
+		m := min(v.size, n-from)
+		run := v.run(from, (m-1)*v.ld+dim)
+		for r := range rows {
+			row := dst[r*ldd:][:dim]
+			for t, pv := range p[r*ldp+from:][:m] {
+				for d, vv := range run[t*v.ld:][:dim] {
+					row[d] = float32(pv*vv) + row[d]
+				}
 			}
 		}
 	}
 }
 
 // values16Scalar is valuesScalar on values that are widened first.
-func values16Scalar(rows, n, dim int, p []float32, ldp int, v, _ []uint16, dst []float32, ldd int) {
-	for r := range rows {
-		row := dst[r*ldd:][:dim]
-		for t, pv := range p[r*ldp:][:n] {
-			for d, vv := range v[t*dim:][:dim] {
-				row[d] = float32(pv*widenUpper(vv)) + row[d]
+func values16Scalar(rows, n, dim int, p []float32, ldp int, v runs[uint16], dst []float32, ldd int) {
+	for from := 0; from < n; from += v.size {
+		m := min(v.size, n-from)
+		run := v.run(from, (m-1)*v.ld+dim)
+		for r := range rows {
+			row := dst[r*ldd:][:dim]
+			for t, pv := range p[r*ldp+from:][:m] {
+				for d, vv := range run[t*v.ld:][:dim] {
+					row[d] = float32(pv*widenUpper(vv)) + row[d]
+				}
 			}
 		}
 	}

@@ -88,8 +88,8 @@ func newTeam(threads, context int, o *ops) *Team {
 		panic(fmt.Sprintf("kernel: team of %d threads with context %d", threads, context))
 	}
 	t := &Team{ops: o, context: context, ranges: make([]unitRange, threads), wake: make(chan struct{}, 1)}
-	t.read = reader[float32]{KV.Keys, KV.Values, o.scores, o.values}
-	t.read16 = reader[uint16]{KV.Keys16, KV.Values16, o.scores16, o.values16}
+	t.read = reader[float32]{keys: KV.Keys, values: KV.Values, scores: o.scores, weigh: o.values}
+	t.read16 = reader[uint16]{keys: KV.Keys16, values: KV.Values16, scores: o.scores16, weigh: o.values16}
 	for range threads {
 		t.scratch = append(t.scratch, &scratch{
 			scores: make([]float32, tileRows*scoreStride(context)),

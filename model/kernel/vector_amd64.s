@@ -6096,399 +6096,510 @@ panelBF169x48_doneAVX512:
 	VZEROUPPER
 	RET
 
-// func scores1AVX512(dim int, q *float32, ldq int, keys *float32, next *float32, ldk int, n int, scale float32, out *float32, ldo int)
-// Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·scores1AVX512(SB), NOSPLIT, $0-80
-	MOVQ   n+48(FP), AX
-	MOVQ   $+1, CX
-	SHLXQ  AX, CX, CX
-	DECQ   CX
-	KMOVW  CX, K1
-	MOVQ   dim+0(FP), AX
-	MOVQ   q+8(FP), CX
-	MOVQ   ldq+16(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   keys+24(FP), DX
-	MOVQ   next+32(FP), BX
-	MOVQ   ldk+40(FP), SI
-	SHLQ   $0x02, SI
-	VPXORD Z0, Z0, Z0
+// func scores1AVX512(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, scale float32, out *float32, ldo int)
+// Requires: AVX, AVX512F, BMI2, CMOV, MMX+
+TEXT ·scores1AVX512(SB), NOSPLIT, $0-88
+	MOVQ n+0(FP), AX
+	MOVQ keys+40(FP), CX
+	MOVQ out+72(FP), DX
+	MOVQ ldq+32(FP), BX
+	SHLQ $0x02, BX
+	MOVQ ldk+56(FP), BX
+	SHLQ $0x02, BX
+
+scores1_runAVX512:
+	MOVQ    size+8(FP), SI
+	CMPQ    AX, SI
+	CMOVQLT AX, SI
+	MOVQ    $+1, DI
+	SHLXQ   SI, DI, DI
+	DECQ    DI
+	KMOVW   DI, K1
+	MOVQ    offset+48(FP), R8
+	SHLQ    $0x02, R8
+	MOVQ    (CX), SI
+	ADDQ    $+8, CX
+	MOVQ    (CX), DI
+	ADDQ    R8, SI
+	ADDQ    R8, DI
+	VPXORD  Z0, Z0, Z0
+	MOVQ    q+24(FP), R8
+	MOVQ    dim+16(FP), R9
 
 scores1_loopAVX512:
-	VMOVUPS.Z    (DX), K1, Z1
-	PREFETCHT0   (BX)
-	VBROADCASTSS (CX), Z2
-	VFMADD231PS  Z1, Z2, Z0
-	ADDQ         $+4, CX
-	ADDQ         SI, DX
-	ADDQ         SI, BX
-	DECQ         AX
-	JNZ          scores1_loopAVX512
-	MOVQ         out+64(FP), AX
-	MOVQ         ldo+72(FP), CX
-	SHLQ         $0x02, CX
-	VBROADCASTSS scale+56(FP), Z1
-	VMULPS       Z1, Z0, Z0
-	VMOVUPS      Z0, (AX)
-	ADDQ         CX, AX
+	VMOVUPS.Z        (SI), K1, Z1
+	PREFETCHT0       (DI)
+	VFMADD231PS.BCST (R8), Z1, Z0
+	ADDQ             $+4, R8
+	ADDQ             BX, SI
+	ADDQ             BX, DI
+	DECQ             R9
+	JNZ              scores1_loopAVX512
+	MOVQ             ldo+80(FP), DI
+	SHLQ             $0x02, DI
+	MOVQ             DX, SI
+	VBROADCASTSS     scale+64(FP), Z1
+	VMULPS           Z1, Z0, Z0
+	VMOVUPS          Z0, (SI)
+	ADDQ             DI, SI
+	MOVQ             size+8(FP), SI
+	LEAQ             (DX)(SI*4), DX
+	SUBQ             SI, AX
+	JG               scores1_runAVX512
 	VZEROUPPER
 	RET
 
-// func scores2AVX512(dim int, q *float32, ldq int, keys *float32, next *float32, ldk int, n int, scale float32, out *float32, ldo int)
-// Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·scores2AVX512(SB), NOSPLIT, $0-80
-	MOVQ   n+48(FP), AX
-	MOVQ   $+1, CX
-	SHLXQ  AX, CX, CX
-	DECQ   CX
-	KMOVW  CX, K1
-	MOVQ   dim+0(FP), AX
-	MOVQ   q+8(FP), CX
-	MOVQ   ldq+16(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   keys+24(FP), BX
-	MOVQ   next+32(FP), SI
-	MOVQ   ldk+40(FP), DI
-	SHLQ   $0x02, DI
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
+// func scores2AVX512(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, scale float32, out *float32, ldo int)
+// Requires: AVX, AVX512F, BMI2, CMOV, MMX+
+TEXT ·scores2AVX512(SB), NOSPLIT, $0-88
+	MOVQ n+0(FP), AX
+	MOVQ keys+40(FP), CX
+	MOVQ out+72(FP), DX
+	MOVQ ldq+32(FP), BX
+	SHLQ $0x02, BX
+	MOVQ ldk+56(FP), SI
+	SHLQ $0x02, SI
+
+scores2_runAVX512:
+	MOVQ    size+8(FP), DI
+	CMPQ    AX, DI
+	CMOVQLT AX, DI
+	MOVQ    $+1, R8
+	SHLXQ   DI, R8, R8
+	DECQ    R8
+	KMOVW   R8, K1
+	MOVQ    offset+48(FP), R9
+	SHLQ    $0x02, R9
+	MOVQ    (CX), DI
+	ADDQ    $+8, CX
+	MOVQ    (CX), R8
+	ADDQ    R9, DI
+	ADDQ    R9, R8
+	VPXORD  Z0, Z0, Z0
+	VPXORD  Z1, Z1, Z1
+	MOVQ    q+24(FP), R9
+	MOVQ    dim+16(FP), R10
 
 scores2_loopAVX512:
-	VMOVUPS.Z    (BX), K1, Z2
-	PREFETCHT0   (SI)
-	VBROADCASTSS (CX), Z3
-	VFMADD231PS  Z2, Z3, Z0
-	VBROADCASTSS (CX)(DX*1), Z3
-	VFMADD231PS  Z2, Z3, Z1
-	ADDQ         $+4, CX
-	ADDQ         DI, BX
-	ADDQ         DI, SI
-	DECQ         AX
-	JNZ          scores2_loopAVX512
-	MOVQ         out+64(FP), AX
-	MOVQ         ldo+72(FP), CX
-	SHLQ         $0x02, CX
-	VBROADCASTSS scale+56(FP), Z2
-	VMULPS       Z2, Z0, Z0
-	VMOVUPS      Z0, (AX)
-	ADDQ         CX, AX
-	VMULPS       Z2, Z1, Z1
-	VMOVUPS      Z1, (AX)
-	ADDQ         CX, AX
+	VMOVUPS.Z        (DI), K1, Z2
+	PREFETCHT0       (R8)
+	VFMADD231PS.BCST (R9), Z2, Z0
+	VFMADD231PS.BCST (R9)(BX*1), Z2, Z1
+	ADDQ             $+4, R9
+	ADDQ             SI, DI
+	ADDQ             SI, R8
+	DECQ             R10
+	JNZ              scores2_loopAVX512
+	MOVQ             ldo+80(FP), R8
+	SHLQ             $0x02, R8
+	MOVQ             DX, DI
+	VBROADCASTSS     scale+64(FP), Z2
+	VMULPS           Z2, Z0, Z0
+	VMOVUPS          Z0, (DI)
+	ADDQ             R8, DI
+	VMULPS           Z2, Z1, Z1
+	VMOVUPS          Z1, (DI)
+	ADDQ             R8, DI
+	MOVQ             size+8(FP), DI
+	LEAQ             (DX)(DI*4), DX
+	SUBQ             DI, AX
+	JG               scores2_runAVX512
 	VZEROUPPER
 	RET
 
-// func scores3AVX512(dim int, q *float32, ldq int, keys *float32, next *float32, ldk int, n int, scale float32, out *float32, ldo int)
-// Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·scores3AVX512(SB), NOSPLIT, $0-80
-	MOVQ   n+48(FP), AX
-	MOVQ   $+1, CX
-	SHLXQ  AX, CX, CX
-	DECQ   CX
-	KMOVW  CX, K1
-	MOVQ   dim+0(FP), AX
-	MOVQ   q+8(FP), CX
-	MOVQ   ldq+16(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   keys+24(FP), BX
-	MOVQ   next+32(FP), SI
-	MOVQ   ldk+40(FP), DI
-	SHLQ   $0x02, DI
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
+// func scores3AVX512(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, scale float32, out *float32, ldo int)
+// Requires: AVX, AVX512F, BMI2, CMOV, MMX+
+TEXT ·scores3AVX512(SB), NOSPLIT, $0-88
+	MOVQ n+0(FP), AX
+	MOVQ keys+40(FP), CX
+	MOVQ out+72(FP), DX
+	MOVQ ldq+32(FP), BX
+	SHLQ $0x02, BX
+	MOVQ ldk+56(FP), SI
+	SHLQ $0x02, SI
+
+scores3_runAVX512:
+	MOVQ    size+8(FP), DI
+	CMPQ    AX, DI
+	CMOVQLT AX, DI
+	MOVQ    $+1, R8
+	SHLXQ   DI, R8, R8
+	DECQ    R8
+	KMOVW   R8, K1
+	MOVQ    offset+48(FP), R9
+	SHLQ    $0x02, R9
+	MOVQ    (CX), DI
+	ADDQ    $+8, CX
+	MOVQ    (CX), R8
+	ADDQ    R9, DI
+	ADDQ    R9, R8
+	VPXORD  Z0, Z0, Z0
+	VPXORD  Z1, Z1, Z1
+	VPXORD  Z2, Z2, Z2
+	MOVQ    q+24(FP), R9
+	MOVQ    dim+16(FP), R10
 
 scores3_loopAVX512:
-	VMOVUPS.Z    (BX), K1, Z3
-	PREFETCHT0   (SI)
-	VBROADCASTSS (CX), Z4
-	VFMADD231PS  Z3, Z4, Z0
-	VBROADCASTSS (CX)(DX*1), Z4
-	VFMADD231PS  Z3, Z4, Z1
-	VBROADCASTSS (CX)(DX*2), Z4
-	VFMADD231PS  Z3, Z4, Z2
-	ADDQ         $+4, CX
-	ADDQ         DI, BX
-	ADDQ         DI, SI
-	DECQ         AX
-	JNZ          scores3_loopAVX512
-	MOVQ         out+64(FP), AX
-	MOVQ         ldo+72(FP), CX
-	SHLQ         $0x02, CX
-	VBROADCASTSS scale+56(FP), Z3
-	VMULPS       Z3, Z0, Z0
-	VMOVUPS      Z0, (AX)
-	ADDQ         CX, AX
-	VMULPS       Z3, Z1, Z1
-	VMOVUPS      Z1, (AX)
-	ADDQ         CX, AX
-	VMULPS       Z3, Z2, Z2
-	VMOVUPS      Z2, (AX)
-	ADDQ         CX, AX
+	VMOVUPS.Z        (DI), K1, Z3
+	PREFETCHT0       (R8)
+	VFMADD231PS.BCST (R9), Z3, Z0
+	VFMADD231PS.BCST (R9)(BX*1), Z3, Z1
+	VFMADD231PS.BCST (R9)(BX*2), Z3, Z2
+	ADDQ             $+4, R9
+	ADDQ             SI, DI
+	ADDQ             SI, R8
+	DECQ             R10
+	JNZ              scores3_loopAVX512
+	MOVQ             ldo+80(FP), R8
+	SHLQ             $0x02, R8
+	MOVQ             DX, DI
+	VBROADCASTSS     scale+64(FP), Z3
+	VMULPS           Z3, Z0, Z0
+	VMOVUPS          Z0, (DI)
+	ADDQ             R8, DI
+	VMULPS           Z3, Z1, Z1
+	VMOVUPS          Z1, (DI)
+	ADDQ             R8, DI
+	VMULPS           Z3, Z2, Z2
+	VMOVUPS          Z2, (DI)
+	ADDQ             R8, DI
+	MOVQ             size+8(FP), DI
+	LEAQ             (DX)(DI*4), DX
+	SUBQ             DI, AX
+	JG               scores3_runAVX512
 	VZEROUPPER
 	RET
 
-// func scores4AVX512(dim int, q *float32, ldq int, keys *float32, next *float32, ldk int, n int, scale float32, out *float32, ldo int)
-// Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·scores4AVX512(SB), NOSPLIT, $0-80
-	MOVQ   n+48(FP), AX
-	MOVQ   $+1, CX
-	SHLXQ  AX, CX, CX
-	DECQ   CX
-	KMOVW  CX, K1
-	MOVQ   dim+0(FP), AX
-	MOVQ   q+8(FP), CX
-	MOVQ   ldq+16(FP), DX
-	SHLQ   $0x02, DX
-	LEAQ   (CX)(DX*2), BX
-	ADDQ   DX, BX
-	MOVQ   keys+24(FP), SI
-	MOVQ   next+32(FP), DI
-	MOVQ   ldk+40(FP), R8
-	SHLQ   $0x02, R8
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
+// func scores4AVX512(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, scale float32, out *float32, ldo int)
+// Requires: AVX, AVX512F, BMI2, CMOV, MMX+
+TEXT ·scores4AVX512(SB), NOSPLIT, $0-88
+	MOVQ n+0(FP), AX
+	MOVQ keys+40(FP), CX
+	MOVQ out+72(FP), DX
+	MOVQ ldq+32(FP), BX
+	SHLQ $0x02, BX
+	MOVQ ldk+56(FP), SI
+	SHLQ $0x02, SI
+
+scores4_runAVX512:
+	MOVQ    size+8(FP), DI
+	CMPQ    AX, DI
+	CMOVQLT AX, DI
+	MOVQ    $+1, R8
+	SHLXQ   DI, R8, R8
+	DECQ    R8
+	KMOVW   R8, K1
+	MOVQ    offset+48(FP), R9
+	SHLQ    $0x02, R9
+	MOVQ    (CX), DI
+	ADDQ    $+8, CX
+	MOVQ    (CX), R8
+	ADDQ    R9, DI
+	ADDQ    R9, R8
+	VPXORD  Z0, Z0, Z0
+	VPXORD  Z1, Z1, Z1
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+	MOVQ    q+24(FP), R9
+	LEAQ    (R9)(BX*2), R10
+	ADDQ    BX, R10
+	MOVQ    dim+16(FP), R11
 
 scores4_loopAVX512:
-	VMOVUPS.Z    (SI), K1, Z4
-	PREFETCHT0   (DI)
-	VBROADCASTSS (CX), Z5
-	VFMADD231PS  Z4, Z5, Z0
-	VBROADCASTSS (CX)(DX*1), Z5
-	VFMADD231PS  Z4, Z5, Z1
-	VBROADCASTSS (CX)(DX*2), Z5
-	VFMADD231PS  Z4, Z5, Z2
-	VBROADCASTSS (BX), Z5
-	VFMADD231PS  Z4, Z5, Z3
-	ADDQ         $+4, CX
-	ADDQ         $+4, BX
-	ADDQ         R8, SI
-	ADDQ         R8, DI
-	DECQ         AX
-	JNZ          scores4_loopAVX512
-	MOVQ         out+64(FP), AX
-	MOVQ         ldo+72(FP), CX
-	SHLQ         $0x02, CX
-	VBROADCASTSS scale+56(FP), Z4
-	VMULPS       Z4, Z0, Z0
-	VMOVUPS      Z0, (AX)
-	ADDQ         CX, AX
-	VMULPS       Z4, Z1, Z1
-	VMOVUPS      Z1, (AX)
-	ADDQ         CX, AX
-	VMULPS       Z4, Z2, Z2
-	VMOVUPS      Z2, (AX)
-	ADDQ         CX, AX
-	VMULPS       Z4, Z3, Z3
-	VMOVUPS      Z3, (AX)
-	ADDQ         CX, AX
+	VMOVUPS.Z        (DI), K1, Z4
+	PREFETCHT0       (R8)
+	VFMADD231PS.BCST (R9), Z4, Z0
+	VFMADD231PS.BCST (R9)(BX*1), Z4, Z1
+	VFMADD231PS.BCST (R9)(BX*2), Z4, Z2
+	VFMADD231PS.BCST (R10), Z4, Z3
+	ADDQ             $+4, R9
+	ADDQ             $+4, R10
+	ADDQ             SI, DI
+	ADDQ             SI, R8
+	DECQ             R11
+	JNZ              scores4_loopAVX512
+	MOVQ             ldo+80(FP), R8
+	SHLQ             $0x02, R8
+	MOVQ             DX, DI
+	VBROADCASTSS     scale+64(FP), Z4
+	VMULPS           Z4, Z0, Z0
+	VMOVUPS          Z0, (DI)
+	ADDQ             R8, DI
+	VMULPS           Z4, Z1, Z1
+	VMOVUPS          Z1, (DI)
+	ADDQ             R8, DI
+	VMULPS           Z4, Z2, Z2
+	VMOVUPS          Z2, (DI)
+	ADDQ             R8, DI
+	VMULPS           Z4, Z3, Z3
+	VMOVUPS          Z3, (DI)
+	ADDQ             R8, DI
+	MOVQ             size+8(FP), DI
+	LEAQ             (DX)(DI*4), DX
+	SUBQ             DI, AX
+	JG               scores4_runAVX512
 	VZEROUPPER
 	RET
 
-// func scores5AVX512(dim int, q *float32, ldq int, keys *float32, next *float32, ldk int, n int, scale float32, out *float32, ldo int)
-// Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·scores5AVX512(SB), NOSPLIT, $0-80
-	MOVQ   n+48(FP), AX
-	MOVQ   $+1, CX
-	SHLXQ  AX, CX, CX
-	DECQ   CX
-	KMOVW  CX, K1
-	MOVQ   dim+0(FP), AX
-	MOVQ   q+8(FP), CX
-	MOVQ   ldq+16(FP), DX
-	SHLQ   $0x02, DX
-	LEAQ   (CX)(DX*2), BX
-	ADDQ   DX, BX
-	MOVQ   keys+24(FP), SI
-	MOVQ   next+32(FP), DI
-	MOVQ   ldk+40(FP), R8
-	SHLQ   $0x02, R8
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
+// func scores5AVX512(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, scale float32, out *float32, ldo int)
+// Requires: AVX, AVX512F, BMI2, CMOV, MMX+
+TEXT ·scores5AVX512(SB), NOSPLIT, $0-88
+	MOVQ n+0(FP), AX
+	MOVQ keys+40(FP), CX
+	MOVQ out+72(FP), DX
+	MOVQ ldq+32(FP), BX
+	SHLQ $0x02, BX
+	MOVQ ldk+56(FP), SI
+	SHLQ $0x02, SI
+
+scores5_runAVX512:
+	MOVQ    size+8(FP), DI
+	CMPQ    AX, DI
+	CMOVQLT AX, DI
+	MOVQ    $+1, R8
+	SHLXQ   DI, R8, R8
+	DECQ    R8
+	KMOVW   R8, K1
+	MOVQ    offset+48(FP), R9
+	SHLQ    $0x02, R9
+	MOVQ    (CX), DI
+	ADDQ    $+8, CX
+	MOVQ    (CX), R8
+	ADDQ    R9, DI
+	ADDQ    R9, R8
+	VPXORD  Z0, Z0, Z0
+	VPXORD  Z1, Z1, Z1
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+	VPXORD  Z4, Z4, Z4
+	MOVQ    q+24(FP), R9
+	LEAQ    (R9)(BX*2), R10
+	ADDQ    BX, R10
+	MOVQ    dim+16(FP), R11
 
 scores5_loopAVX512:
-	VMOVUPS.Z    (SI), K1, Z5
-	PREFETCHT0   (DI)
-	VBROADCASTSS (CX), Z6
-	VFMADD231PS  Z5, Z6, Z0
-	VBROADCASTSS (CX)(DX*1), Z6
-	VFMADD231PS  Z5, Z6, Z1
-	VBROADCASTSS (CX)(DX*2), Z6
-	VFMADD231PS  Z5, Z6, Z2
-	VBROADCASTSS (BX), Z6
-	VFMADD231PS  Z5, Z6, Z3
-	VBROADCASTSS (BX)(DX*1), Z6
-	VFMADD231PS  Z5, Z6, Z4
-	ADDQ         $+4, CX
-	ADDQ         $+4, BX
-	ADDQ         R8, SI
-	ADDQ         R8, DI
-	DECQ         AX
-	JNZ          scores5_loopAVX512
-	MOVQ         out+64(FP), AX
-	MOVQ         ldo+72(FP), CX
-	SHLQ         $0x02, CX
-	VBROADCASTSS scale+56(FP), Z5
-	VMULPS       Z5, Z0, Z0
-	VMOVUPS      Z0, (AX)
-	ADDQ         CX, AX
-	VMULPS       Z5, Z1, Z1
-	VMOVUPS      Z1, (AX)
-	ADDQ         CX, AX
-	VMULPS       Z5, Z2, Z2
-	VMOVUPS      Z2, (AX)
-	ADDQ         CX, AX
-	VMULPS       Z5, Z3, Z3
-	VMOVUPS      Z3, (AX)
-	ADDQ         CX, AX
-	VMULPS       Z5, Z4, Z4
-	VMOVUPS      Z4, (AX)
-	ADDQ         CX, AX
+	VMOVUPS.Z        (DI), K1, Z5
+	PREFETCHT0       (R8)
+	VFMADD231PS.BCST (R9), Z5, Z0
+	VFMADD231PS.BCST (R9)(BX*1), Z5, Z1
+	VFMADD231PS.BCST (R9)(BX*2), Z5, Z2
+	VFMADD231PS.BCST (R10), Z5, Z3
+	VFMADD231PS.BCST (R10)(BX*1), Z5, Z4
+	ADDQ             $+4, R9
+	ADDQ             $+4, R10
+	ADDQ             SI, DI
+	ADDQ             SI, R8
+	DECQ             R11
+	JNZ              scores5_loopAVX512
+	MOVQ             ldo+80(FP), R8
+	SHLQ             $0x02, R8
+	MOVQ             DX, DI
+	VBROADCASTSS     scale+64(FP), Z5
+	VMULPS           Z5, Z0, Z0
+	VMOVUPS          Z0, (DI)
+	ADDQ             R8, DI
+	VMULPS           Z5, Z1, Z1
+	VMOVUPS          Z1, (DI)
+	ADDQ             R8, DI
+	VMULPS           Z5, Z2, Z2
+	VMOVUPS          Z2, (DI)
+	ADDQ             R8, DI
+	VMULPS           Z5, Z3, Z3
+	VMOVUPS          Z3, (DI)
+	ADDQ             R8, DI
+	VMULPS           Z5, Z4, Z4
+	VMOVUPS          Z4, (DI)
+	ADDQ             R8, DI
+	MOVQ             size+8(FP), DI
+	LEAQ             (DX)(DI*4), DX
+	SUBQ             DI, AX
+	JG               scores5_runAVX512
 	VZEROUPPER
 	RET
 
-// func scores6AVX512(dim int, q *float32, ldq int, keys *float32, next *float32, ldk int, n int, scale float32, out *float32, ldo int)
-// Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·scores6AVX512(SB), NOSPLIT, $0-80
-	MOVQ   n+48(FP), AX
-	MOVQ   $+1, CX
-	SHLXQ  AX, CX, CX
-	DECQ   CX
-	KMOVW  CX, K1
-	MOVQ   dim+0(FP), AX
-	MOVQ   q+8(FP), CX
-	MOVQ   ldq+16(FP), DX
-	SHLQ   $0x02, DX
-	LEAQ   (CX)(DX*2), BX
-	ADDQ   DX, BX
-	MOVQ   keys+24(FP), SI
-	MOVQ   next+32(FP), DI
-	MOVQ   ldk+40(FP), R8
-	SHLQ   $0x02, R8
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
+// func scores6AVX512(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, scale float32, out *float32, ldo int)
+// Requires: AVX, AVX512F, BMI2, CMOV, MMX+
+TEXT ·scores6AVX512(SB), NOSPLIT, $0-88
+	MOVQ n+0(FP), AX
+	MOVQ keys+40(FP), CX
+	MOVQ out+72(FP), DX
+	MOVQ ldq+32(FP), BX
+	SHLQ $0x02, BX
+	MOVQ ldk+56(FP), SI
+	SHLQ $0x02, SI
+
+scores6_runAVX512:
+	MOVQ    size+8(FP), DI
+	CMPQ    AX, DI
+	CMOVQLT AX, DI
+	MOVQ    $+1, R8
+	SHLXQ   DI, R8, R8
+	DECQ    R8
+	KMOVW   R8, K1
+	MOVQ    offset+48(FP), R9
+	SHLQ    $0x02, R9
+	MOVQ    (CX), DI
+	ADDQ    $+8, CX
+	MOVQ    (CX), R8
+	ADDQ    R9, DI
+	ADDQ    R9, R8
+	VPXORD  Z0, Z0, Z0
+	VPXORD  Z1, Z1, Z1
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+	VPXORD  Z4, Z4, Z4
+	VPXORD  Z5, Z5, Z5
+	MOVQ    q+24(FP), R9
+	LEAQ    (R9)(BX*2), R10
+	ADDQ    BX, R10
+	MOVQ    dim+16(FP), R11
 
 scores6_loopAVX512:
-	VMOVUPS.Z    (SI), K1, Z6
-	PREFETCHT0   (DI)
-	VBROADCASTSS (CX), Z7
-	VFMADD231PS  Z6, Z7, Z0
-	VBROADCASTSS (CX)(DX*1), Z7
-	VFMADD231PS  Z6, Z7, Z1
-	VBROADCASTSS (CX)(DX*2), Z7
-	VFMADD231PS  Z6, Z7, Z2
-	VBROADCASTSS (BX), Z7
-	VFMADD231PS  Z6, Z7, Z3
-	VBROADCASTSS (BX)(DX*1), Z7
-	VFMADD231PS  Z6, Z7, Z4
-	VBROADCASTSS (BX)(DX*2), Z7
-	VFMADD231PS  Z6, Z7, Z5
-	ADDQ         $+4, CX
-	ADDQ         $+4, BX
-	ADDQ         R8, SI
-	ADDQ         R8, DI
-	DECQ         AX
-	JNZ          scores6_loopAVX512
-	MOVQ         out+64(FP), AX
-	MOVQ         ldo+72(FP), CX
-	SHLQ         $0x02, CX
-	VBROADCASTSS scale+56(FP), Z6
-	VMULPS       Z6, Z0, Z0
-	VMOVUPS      Z0, (AX)
-	ADDQ         CX, AX
-	VMULPS       Z6, Z1, Z1
-	VMOVUPS      Z1, (AX)
-	ADDQ         CX, AX
-	VMULPS       Z6, Z2, Z2
-	VMOVUPS      Z2, (AX)
-	ADDQ         CX, AX
-	VMULPS       Z6, Z3, Z3
-	VMOVUPS      Z3, (AX)
-	ADDQ         CX, AX
-	VMULPS       Z6, Z4, Z4
-	VMOVUPS      Z4, (AX)
-	ADDQ         CX, AX
-	VMULPS       Z6, Z5, Z5
-	VMOVUPS      Z5, (AX)
-	ADDQ         CX, AX
+	VMOVUPS.Z        (DI), K1, Z6
+	PREFETCHT0       (R8)
+	VFMADD231PS.BCST (R9), Z6, Z0
+	VFMADD231PS.BCST (R9)(BX*1), Z6, Z1
+	VFMADD231PS.BCST (R9)(BX*2), Z6, Z2
+	VFMADD231PS.BCST (R10), Z6, Z3
+	VFMADD231PS.BCST (R10)(BX*1), Z6, Z4
+	VFMADD231PS.BCST (R10)(BX*2), Z6, Z5
+	ADDQ             $+4, R9
+	ADDQ             $+4, R10
+	ADDQ             SI, DI
+	ADDQ             SI, R8
+	DECQ             R11
+	JNZ              scores6_loopAVX512
+	MOVQ             ldo+80(FP), R8
+	SHLQ             $0x02, R8
+	MOVQ             DX, DI
+	VBROADCASTSS     scale+64(FP), Z6
+	VMULPS           Z6, Z0, Z0
+	VMOVUPS          Z0, (DI)
+	ADDQ             R8, DI
+	VMULPS           Z6, Z1, Z1
+	VMOVUPS          Z1, (DI)
+	ADDQ             R8, DI
+	VMULPS           Z6, Z2, Z2
+	VMOVUPS          Z2, (DI)
+	ADDQ             R8, DI
+	VMULPS           Z6, Z3, Z3
+	VMOVUPS          Z3, (DI)
+	ADDQ             R8, DI
+	VMULPS           Z6, Z4, Z4
+	VMOVUPS          Z4, (DI)
+	ADDQ             R8, DI
+	VMULPS           Z6, Z5, Z5
+	VMOVUPS          Z5, (DI)
+	ADDQ             R8, DI
+	MOVQ             size+8(FP), DI
+	LEAQ             (DX)(DI*4), DX
+	SUBQ             DI, AX
+	JG               scores6_runAVX512
 	VZEROUPPER
 	RET
 
-// func values1xAVX512(n int, p *float32, ldp int, v *float32, ldv int, dst *float32, ldd int, cols int)
-// Requires: AVX, AVX512F, BMI2
-TEXT ·values1xAVX512(SB), NOSPLIT, $0-64
-	MOVQ      cols+56(FP), AX
+// func values1xAVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int, cols int)
+// Requires: AVX, AVX512F, BMI2, CMOV, MMX+
+TEXT ·values1xAVX512(SB), NOSPLIT, $0-80
+	MOVQ      cols+72(FP), AX
 	MOVQ      $+1, CX
 	SHLXQ     AX, CX, CX
 	DECQ      CX
 	KMOVW     CX, K1
-	MOVQ      dst+40(FP), AX
-	MOVQ      ldd+48(FP), CX
+	MOVQ      dst+56(FP), AX
+	MOVQ      ldd+64(FP), CX
 	SHLQ      $0x02, CX
 	VMOVUPS.Z (AX), K1, Z0
-	MOVQ      n+0(FP), CX
-	MOVQ      p+8(FP), DX
-	MOVQ      ldp+16(FP), BX
+	MOVQ      n+0(FP), AX
+	MOVQ      v+32(FP), CX
+	MOVQ      p+16(FP), DX
+	MOVQ      ldp+24(FP), BX
 	SHLQ      $0x02, BX
-	MOVQ      v+24(FP), BX
-	MOVQ      ldv+32(FP), SI
-	SHLQ      $0x02, SI
+	MOVQ      ldv+48(FP), BX
+	SHLQ      $0x02, BX
+
+values1x_runAVX512:
+	MOVQ    size+8(FP), SI
+	CMPQ    AX, SI
+	CMOVQLT AX, SI
+	SUBQ    SI, AX
+	MOVQ    offset+40(FP), R9
+	SHLQ    $0x02, R9
+	MOVQ    (CX), DI
+	ADDQ    $+8, CX
+	MOVQ    (CX), R8
+	ADDQ    R9, DI
+	ADDQ    R9, R8
 
 values1x_loopAVX512:
-	VMOVUPS.Z    (BX), K1, Z2
-	VBROADCASTSS (DX), Z1
-	VFMADD231PS  Z2, Z1, Z0
-	ADDQ         $+4, DX
-	ADDQ         SI, BX
-	DECQ         CX
-	JNZ          values1x_loopAVX512
-	VMOVUPS      Z0, K1, (AX)
+	VMOVUPS.Z        (DI), K1, Z1
+	VFMADD231PS.BCST (DX), Z1, Z0
+	PREFETCHT0       (R8)
+	ADDQ             $+4, DX
+	ADDQ             BX, DI
+	ADDQ             BX, R8
+	DECQ             SI
+	JNZ              values1x_loopAVX512
+	TESTQ            AX, AX
+	JG               values1x_runAVX512
+	MOVQ             dst+56(FP), AX
+	MOVQ             ldd+64(FP), CX
+	SHLQ             $0x02, CX
+	VMOVUPS          Z0, K1, (AX)
 	VZEROUPPER
 	RET
 
-// func values1x64AVX512(n int, p *float32, ldp int, v *float32, next *float32, ldv int, dst *float32, ldd int)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·values1x64AVX512(SB), NOSPLIT, $0-64
-	MOVQ    dst+48(FP), AX
-	MOVQ    ldd+56(FP), CX
+// func values1x64AVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·values1x64AVX512(SB), NOSPLIT, $0-72
+	MOVQ    dst+56(FP), AX
+	MOVQ    ldd+64(FP), CX
 	SHLQ    $0x02, CX
 	VMOVUPS (AX), Z0
 	VMOVUPS 64(AX), Z1
 	VMOVUPS 128(AX), Z2
 	VMOVUPS 192(AX), Z3
-	MOVQ    n+0(FP), CX
-	MOVQ    p+8(FP), DX
-	MOVQ    ldp+16(FP), BX
+	MOVQ    n+0(FP), AX
+	MOVQ    v+32(FP), CX
+	MOVQ    p+16(FP), DX
+	MOVQ    ldp+24(FP), BX
 	SHLQ    $0x02, BX
-	MOVQ    v+24(FP), BX
-	MOVQ    ldv+40(FP), SI
-	SHLQ    $0x02, SI
-	MOVQ    next+32(FP), DI
+	MOVQ    ldv+48(FP), BX
+	SHLQ    $0x02, BX
+
+values1x64_runAVX512:
+	MOVQ    size+8(FP), SI
+	CMPQ    AX, SI
+	CMOVQLT AX, SI
+	SUBQ    SI, AX
+	MOVQ    offset+40(FP), R9
+	SHLQ    $0x02, R9
+	MOVQ    (CX), DI
+	ADDQ    $+8, CX
+	MOVQ    (CX), R8
+	ADDQ    R9, DI
+	ADDQ    R9, R8
 
 values1x64_loopAVX512:
 	VBROADCASTSS (DX), Z4
-	VFMADD231PS  (BX), Z4, Z0
-	VFMADD231PS  64(BX), Z4, Z1
-	VFMADD231PS  128(BX), Z4, Z2
-	VFMADD231PS  192(BX), Z4, Z3
-	PREFETCHT0   (DI)
-	PREFETCHT0   64(DI)
-	PREFETCHT0   128(DI)
-	PREFETCHT0   192(DI)
-	ADDQ         SI, DI
+	VFMADD231PS  (DI), Z4, Z0
+	VFMADD231PS  64(DI), Z4, Z1
+	VFMADD231PS  128(DI), Z4, Z2
+	VFMADD231PS  192(DI), Z4, Z3
+	PREFETCHT0   (R8)
+	PREFETCHT0   64(R8)
+	PREFETCHT0   128(R8)
+	PREFETCHT0   192(R8)
 	ADDQ         $+4, DX
-	ADDQ         SI, BX
-	DECQ         CX
+	ADDQ         BX, DI
+	ADDQ         BX, R8
+	DECQ         SI
 	JNZ          values1x64_loopAVX512
+	TESTQ        AX, AX
+	JG           values1x64_runAVX512
+	MOVQ         dst+56(FP), AX
+	MOVQ         ldd+64(FP), CX
+	SHLQ         $0x02, CX
 	VMOVUPS      Z0, (AX)
 	VMOVUPS      Z1, 64(AX)
 	VMOVUPS      Z2, 128(AX)
@@ -6496,47 +6607,65 @@ values1x64_loopAVX512:
 	VZEROUPPER
 	RET
 
-// func values2xAVX512(n int, p *float32, ldp int, v *float32, ldv int, dst *float32, ldd int, cols int)
-// Requires: AVX, AVX512F, BMI2
-TEXT ·values2xAVX512(SB), NOSPLIT, $0-64
-	MOVQ      cols+56(FP), AX
+// func values2xAVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int, cols int)
+// Requires: AVX, AVX512F, BMI2, CMOV, MMX+
+TEXT ·values2xAVX512(SB), NOSPLIT, $0-80
+	MOVQ      cols+72(FP), AX
 	MOVQ      $+1, CX
 	SHLXQ     AX, CX, CX
 	DECQ      CX
 	KMOVW     CX, K1
-	MOVQ      dst+40(FP), AX
-	MOVQ      ldd+48(FP), CX
+	MOVQ      dst+56(FP), AX
+	MOVQ      ldd+64(FP), CX
 	SHLQ      $0x02, CX
 	VMOVUPS.Z (AX), K1, Z0
 	VMOVUPS.Z (AX)(CX*1), K1, Z1
-	MOVQ      n+0(FP), DX
-	MOVQ      p+8(FP), BX
-	MOVQ      ldp+16(FP), SI
+	MOVQ      n+0(FP), AX
+	MOVQ      v+32(FP), CX
+	MOVQ      p+16(FP), DX
+	MOVQ      ldp+24(FP), BX
+	SHLQ      $0x02, BX
+	MOVQ      ldv+48(FP), SI
 	SHLQ      $0x02, SI
-	MOVQ      v+24(FP), DI
-	MOVQ      ldv+32(FP), R8
-	SHLQ      $0x02, R8
+
+values2x_runAVX512:
+	MOVQ    size+8(FP), DI
+	CMPQ    AX, DI
+	CMOVQLT AX, DI
+	SUBQ    DI, AX
+	MOVQ    offset+40(FP), R10
+	SHLQ    $0x02, R10
+	MOVQ    (CX), R8
+	ADDQ    $+8, CX
+	MOVQ    (CX), R9
+	ADDQ    R10, R8
+	ADDQ    R10, R9
 
 values2x_loopAVX512:
-	VMOVUPS.Z    (DI), K1, Z3
-	VBROADCASTSS (BX), Z2
-	VFMADD231PS  Z3, Z2, Z0
-	VBROADCASTSS (BX)(SI*1), Z2
-	VFMADD231PS  Z3, Z2, Z1
-	ADDQ         $+4, BX
-	ADDQ         R8, DI
-	DECQ         DX
-	JNZ          values2x_loopAVX512
-	VMOVUPS      Z0, K1, (AX)
-	VMOVUPS      Z1, K1, (AX)(CX*1)
+	VMOVUPS.Z        (R8), K1, Z2
+	VFMADD231PS.BCST (DX), Z2, Z0
+	VFMADD231PS.BCST (DX)(BX*1), Z2, Z1
+	PREFETCHT0       (R9)
+	ADDQ             $+4, DX
+	ADDQ             SI, R8
+	ADDQ             SI, R9
+	DECQ             DI
+	JNZ              values2x_loopAVX512
+	TESTQ            AX, AX
+	JG               values2x_runAVX512
+	MOVQ             dst+56(FP), AX
+	MOVQ             ldd+64(FP), CX
+	SHLQ             $0x02, CX
+	VMOVUPS          Z0, K1, (AX)
+	VMOVUPS          Z1, K1, (AX)(CX*1)
 	VZEROUPPER
 	RET
 
-// func values2x64AVX512(n int, p *float32, ldp int, v *float32, next *float32, ldv int, dst *float32, ldd int)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·values2x64AVX512(SB), NOSPLIT, $0-64
-	MOVQ    dst+48(FP), AX
-	MOVQ    ldd+56(FP), CX
+// func values2x64AVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·values2x64AVX512(SB), NOSPLIT, $0-72
+	MOVQ    dst+56(FP), AX
+	MOVQ    ldd+64(FP), CX
 	SHLQ    $0x02, CX
 	VMOVUPS (AX), Z0
 	VMOVUPS 64(AX), Z1
@@ -6546,26 +6675,38 @@ TEXT ·values2x64AVX512(SB), NOSPLIT, $0-64
 	VMOVUPS 64(AX)(CX*1), Z5
 	VMOVUPS 128(AX)(CX*1), Z6
 	VMOVUPS 192(AX)(CX*1), Z7
-	MOVQ    n+0(FP), DX
-	MOVQ    p+8(FP), BX
-	MOVQ    ldp+16(FP), SI
+	MOVQ    n+0(FP), AX
+	MOVQ    v+32(FP), CX
+	MOVQ    p+16(FP), DX
+	MOVQ    ldp+24(FP), BX
+	SHLQ    $0x02, BX
+	MOVQ    ldv+48(FP), SI
 	SHLQ    $0x02, SI
-	MOVQ    v+24(FP), DI
-	MOVQ    ldv+40(FP), R8
-	SHLQ    $0x02, R8
-	MOVQ    next+32(FP), R9
+
+values2x64_runAVX512:
+	MOVQ    size+8(FP), DI
+	CMPQ    AX, DI
+	CMOVQLT AX, DI
+	SUBQ    DI, AX
+	MOVQ    offset+40(FP), R10
+	SHLQ    $0x02, R10
+	MOVQ    (CX), R8
+	ADDQ    $+8, CX
+	MOVQ    (CX), R9
+	ADDQ    R10, R8
+	ADDQ    R10, R9
 
 values2x64_loopAVX512:
-	VMOVUPS      (DI), Z9
-	VMOVUPS      64(DI), Z10
-	VMOVUPS      128(DI), Z11
-	VMOVUPS      192(DI), Z12
-	VBROADCASTSS (BX), Z8
+	VMOVUPS      (R8), Z9
+	VMOVUPS      64(R8), Z10
+	VMOVUPS      128(R8), Z11
+	VMOVUPS      192(R8), Z12
+	VBROADCASTSS (DX), Z8
 	VFMADD231PS  Z9, Z8, Z0
 	VFMADD231PS  Z10, Z8, Z1
 	VFMADD231PS  Z11, Z8, Z2
 	VFMADD231PS  Z12, Z8, Z3
-	VBROADCASTSS (BX)(SI*1), Z8
+	VBROADCASTSS (DX)(BX*1), Z8
 	VFMADD231PS  Z9, Z8, Z4
 	VFMADD231PS  Z10, Z8, Z5
 	VFMADD231PS  Z11, Z8, Z6
@@ -6574,11 +6715,16 @@ values2x64_loopAVX512:
 	PREFETCHT0   64(R9)
 	PREFETCHT0   128(R9)
 	PREFETCHT0   192(R9)
-	ADDQ         R8, R9
-	ADDQ         $+4, BX
-	ADDQ         R8, DI
-	DECQ         DX
+	ADDQ         $+4, DX
+	ADDQ         SI, R8
+	ADDQ         SI, R9
+	DECQ         DI
 	JNZ          values2x64_loopAVX512
+	TESTQ        AX, AX
+	JG           values2x64_runAVX512
+	MOVQ         dst+56(FP), AX
+	MOVQ         ldd+64(FP), CX
+	SHLQ         $0x02, CX
 	VMOVUPS      Z0, (AX)
 	VMOVUPS      Z1, 64(AX)
 	VMOVUPS      Z2, 128(AX)
@@ -6590,51 +6736,68 @@ values2x64_loopAVX512:
 	VZEROUPPER
 	RET
 
-// func values3xAVX512(n int, p *float32, ldp int, v *float32, ldv int, dst *float32, ldd int, cols int)
-// Requires: AVX, AVX512F, BMI2
-TEXT ·values3xAVX512(SB), NOSPLIT, $0-64
-	MOVQ      cols+56(FP), AX
+// func values3xAVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int, cols int)
+// Requires: AVX, AVX512F, BMI2, CMOV, MMX+
+TEXT ·values3xAVX512(SB), NOSPLIT, $0-80
+	MOVQ      cols+72(FP), AX
 	MOVQ      $+1, CX
 	SHLXQ     AX, CX, CX
 	DECQ      CX
 	KMOVW     CX, K1
-	MOVQ      dst+40(FP), AX
-	MOVQ      ldd+48(FP), CX
+	MOVQ      dst+56(FP), AX
+	MOVQ      ldd+64(FP), CX
 	SHLQ      $0x02, CX
 	VMOVUPS.Z (AX), K1, Z0
 	VMOVUPS.Z (AX)(CX*1), K1, Z1
 	VMOVUPS.Z (AX)(CX*2), K1, Z2
-	MOVQ      n+0(FP), DX
-	MOVQ      p+8(FP), BX
-	MOVQ      ldp+16(FP), SI
+	MOVQ      n+0(FP), AX
+	MOVQ      v+32(FP), CX
+	MOVQ      p+16(FP), DX
+	MOVQ      ldp+24(FP), BX
+	SHLQ      $0x02, BX
+	MOVQ      ldv+48(FP), SI
 	SHLQ      $0x02, SI
-	MOVQ      v+24(FP), DI
-	MOVQ      ldv+32(FP), R8
-	SHLQ      $0x02, R8
+
+values3x_runAVX512:
+	MOVQ    size+8(FP), DI
+	CMPQ    AX, DI
+	CMOVQLT AX, DI
+	SUBQ    DI, AX
+	MOVQ    offset+40(FP), R10
+	SHLQ    $0x02, R10
+	MOVQ    (CX), R8
+	ADDQ    $+8, CX
+	MOVQ    (CX), R9
+	ADDQ    R10, R8
+	ADDQ    R10, R9
 
 values3x_loopAVX512:
-	VMOVUPS.Z    (DI), K1, Z4
-	VBROADCASTSS (BX), Z3
-	VFMADD231PS  Z4, Z3, Z0
-	VBROADCASTSS (BX)(SI*1), Z3
-	VFMADD231PS  Z4, Z3, Z1
-	VBROADCASTSS (BX)(SI*2), Z3
-	VFMADD231PS  Z4, Z3, Z2
-	ADDQ         $+4, BX
-	ADDQ         R8, DI
-	DECQ         DX
-	JNZ          values3x_loopAVX512
-	VMOVUPS      Z0, K1, (AX)
-	VMOVUPS      Z1, K1, (AX)(CX*1)
-	VMOVUPS      Z2, K1, (AX)(CX*2)
+	VMOVUPS.Z        (R8), K1, Z3
+	VFMADD231PS.BCST (DX), Z3, Z0
+	VFMADD231PS.BCST (DX)(BX*1), Z3, Z1
+	VFMADD231PS.BCST (DX)(BX*2), Z3, Z2
+	PREFETCHT0       (R9)
+	ADDQ             $+4, DX
+	ADDQ             SI, R8
+	ADDQ             SI, R9
+	DECQ             DI
+	JNZ              values3x_loopAVX512
+	TESTQ            AX, AX
+	JG               values3x_runAVX512
+	MOVQ             dst+56(FP), AX
+	MOVQ             ldd+64(FP), CX
+	SHLQ             $0x02, CX
+	VMOVUPS          Z0, K1, (AX)
+	VMOVUPS          Z1, K1, (AX)(CX*1)
+	VMOVUPS          Z2, K1, (AX)(CX*2)
 	VZEROUPPER
 	RET
 
-// func values3x64AVX512(n int, p *float32, ldp int, v *float32, next *float32, ldv int, dst *float32, ldd int)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·values3x64AVX512(SB), NOSPLIT, $0-64
-	MOVQ    dst+48(FP), AX
-	MOVQ    ldd+56(FP), CX
+// func values3x64AVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·values3x64AVX512(SB), NOSPLIT, $0-72
+	MOVQ    dst+56(FP), AX
+	MOVQ    ldd+64(FP), CX
 	SHLQ    $0x02, CX
 	VMOVUPS (AX), Z0
 	VMOVUPS 64(AX), Z1
@@ -6648,31 +6811,43 @@ TEXT ·values3x64AVX512(SB), NOSPLIT, $0-64
 	VMOVUPS 64(AX)(CX*2), Z9
 	VMOVUPS 128(AX)(CX*2), Z10
 	VMOVUPS 192(AX)(CX*2), Z11
-	MOVQ    n+0(FP), DX
-	MOVQ    p+8(FP), BX
-	MOVQ    ldp+16(FP), SI
+	MOVQ    n+0(FP), AX
+	MOVQ    v+32(FP), CX
+	MOVQ    p+16(FP), DX
+	MOVQ    ldp+24(FP), BX
+	SHLQ    $0x02, BX
+	MOVQ    ldv+48(FP), SI
 	SHLQ    $0x02, SI
-	MOVQ    v+24(FP), DI
-	MOVQ    ldv+40(FP), R8
-	SHLQ    $0x02, R8
-	MOVQ    next+32(FP), R9
+
+values3x64_runAVX512:
+	MOVQ    size+8(FP), DI
+	CMPQ    AX, DI
+	CMOVQLT AX, DI
+	SUBQ    DI, AX
+	MOVQ    offset+40(FP), R10
+	SHLQ    $0x02, R10
+	MOVQ    (CX), R8
+	ADDQ    $+8, CX
+	MOVQ    (CX), R9
+	ADDQ    R10, R8
+	ADDQ    R10, R9
 
 values3x64_loopAVX512:
-	VMOVUPS      (DI), Z13
-	VMOVUPS      64(DI), Z14
-	VMOVUPS      128(DI), Z15
-	VMOVUPS      192(DI), Z16
-	VBROADCASTSS (BX), Z12
+	VMOVUPS      (R8), Z13
+	VMOVUPS      64(R8), Z14
+	VMOVUPS      128(R8), Z15
+	VMOVUPS      192(R8), Z16
+	VBROADCASTSS (DX), Z12
 	VFMADD231PS  Z13, Z12, Z0
 	VFMADD231PS  Z14, Z12, Z1
 	VFMADD231PS  Z15, Z12, Z2
 	VFMADD231PS  Z16, Z12, Z3
-	VBROADCASTSS (BX)(SI*1), Z12
+	VBROADCASTSS (DX)(BX*1), Z12
 	VFMADD231PS  Z13, Z12, Z4
 	VFMADD231PS  Z14, Z12, Z5
 	VFMADD231PS  Z15, Z12, Z6
 	VFMADD231PS  Z16, Z12, Z7
-	VBROADCASTSS (BX)(SI*2), Z12
+	VBROADCASTSS (DX)(BX*2), Z12
 	VFMADD231PS  Z13, Z12, Z8
 	VFMADD231PS  Z14, Z12, Z9
 	VFMADD231PS  Z15, Z12, Z10
@@ -6681,11 +6856,16 @@ values3x64_loopAVX512:
 	PREFETCHT0   64(R9)
 	PREFETCHT0   128(R9)
 	PREFETCHT0   192(R9)
-	ADDQ         R8, R9
-	ADDQ         $+4, BX
-	ADDQ         R8, DI
-	DECQ         DX
+	ADDQ         $+4, DX
+	ADDQ         SI, R8
+	ADDQ         SI, R9
+	DECQ         DI
 	JNZ          values3x64_loopAVX512
+	TESTQ        AX, AX
+	JG           values3x64_runAVX512
+	MOVQ         dst+56(FP), AX
+	MOVQ         ldd+64(FP), CX
+	SHLQ         $0x02, CX
 	VMOVUPS      Z0, (AX)
 	VMOVUPS      Z1, 64(AX)
 	VMOVUPS      Z2, 128(AX)
@@ -6701,16 +6881,16 @@ values3x64_loopAVX512:
 	VZEROUPPER
 	RET
 
-// func values4xAVX512(n int, p *float32, ldp int, v *float32, ldv int, dst *float32, ldd int, cols int)
-// Requires: AVX, AVX512F, BMI2
-TEXT ·values4xAVX512(SB), NOSPLIT, $0-64
-	MOVQ      cols+56(FP), AX
+// func values4xAVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int, cols int)
+// Requires: AVX, AVX512F, BMI2, CMOV, MMX+
+TEXT ·values4xAVX512(SB), NOSPLIT, $0-80
+	MOVQ      cols+72(FP), AX
 	MOVQ      $+1, CX
 	SHLXQ     AX, CX, CX
 	DECQ      CX
 	KMOVW     CX, K1
-	MOVQ      dst+40(FP), AX
-	MOVQ      ldd+48(FP), CX
+	MOVQ      dst+56(FP), AX
+	MOVQ      ldd+64(FP), CX
 	SHLQ      $0x02, CX
 	LEAQ      (AX)(CX*2), DX
 	ADDQ      CX, DX
@@ -6718,43 +6898,61 @@ TEXT ·values4xAVX512(SB), NOSPLIT, $0-64
 	VMOVUPS.Z (AX)(CX*1), K1, Z1
 	VMOVUPS.Z (AX)(CX*2), K1, Z2
 	VMOVUPS.Z (DX), K1, Z3
-	MOVQ      n+0(FP), BX
-	MOVQ      p+8(FP), SI
-	MOVQ      ldp+16(FP), DI
+	MOVQ      n+0(FP), AX
+	MOVQ      v+32(FP), CX
+	MOVQ      p+16(FP), DX
+	MOVQ      ldp+24(FP), BX
+	SHLQ      $0x02, BX
+	LEAQ      (DX)(BX*2), SI
+	ADDQ      BX, SI
+	MOVQ      ldv+48(FP), DI
 	SHLQ      $0x02, DI
-	LEAQ      (SI)(DI*2), R8
-	ADDQ      DI, R8
-	MOVQ      v+24(FP), R9
-	MOVQ      ldv+32(FP), R10
-	SHLQ      $0x02, R10
+
+values4x_runAVX512:
+	MOVQ    size+8(FP), R8
+	CMPQ    AX, R8
+	CMOVQLT AX, R8
+	SUBQ    R8, AX
+	MOVQ    offset+40(FP), R11
+	SHLQ    $0x02, R11
+	MOVQ    (CX), R9
+	ADDQ    $+8, CX
+	MOVQ    (CX), R10
+	ADDQ    R11, R9
+	ADDQ    R11, R10
 
 values4x_loopAVX512:
-	VMOVUPS.Z    (R9), K1, Z5
-	VBROADCASTSS (SI), Z4
-	VFMADD231PS  Z5, Z4, Z0
-	VBROADCASTSS (SI)(DI*1), Z4
-	VFMADD231PS  Z5, Z4, Z1
-	VBROADCASTSS (SI)(DI*2), Z4
-	VFMADD231PS  Z5, Z4, Z2
-	VBROADCASTSS (R8), Z4
-	VFMADD231PS  Z5, Z4, Z3
-	ADDQ         $+4, SI
-	ADDQ         $+4, R8
-	ADDQ         R10, R9
-	DECQ         BX
-	JNZ          values4x_loopAVX512
-	VMOVUPS      Z0, K1, (AX)
-	VMOVUPS      Z1, K1, (AX)(CX*1)
-	VMOVUPS      Z2, K1, (AX)(CX*2)
-	VMOVUPS      Z3, K1, (DX)
+	VMOVUPS.Z        (R9), K1, Z4
+	VFMADD231PS.BCST (DX), Z4, Z0
+	VFMADD231PS.BCST (DX)(BX*1), Z4, Z1
+	VFMADD231PS.BCST (DX)(BX*2), Z4, Z2
+	VFMADD231PS.BCST (SI), Z4, Z3
+	PREFETCHT0       (R10)
+	ADDQ             $+4, DX
+	ADDQ             $+4, SI
+	ADDQ             DI, R9
+	ADDQ             DI, R10
+	DECQ             R8
+	JNZ              values4x_loopAVX512
+	TESTQ            AX, AX
+	JG               values4x_runAVX512
+	MOVQ             dst+56(FP), AX
+	MOVQ             ldd+64(FP), CX
+	SHLQ             $0x02, CX
+	LEAQ             (AX)(CX*2), DX
+	ADDQ             CX, DX
+	VMOVUPS          Z0, K1, (AX)
+	VMOVUPS          Z1, K1, (AX)(CX*1)
+	VMOVUPS          Z2, K1, (AX)(CX*2)
+	VMOVUPS          Z3, K1, (DX)
 	VZEROUPPER
 	RET
 
-// func values4x64AVX512(n int, p *float32, ldp int, v *float32, next *float32, ldv int, dst *float32, ldd int)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·values4x64AVX512(SB), NOSPLIT, $0-64
-	MOVQ    dst+48(FP), AX
-	MOVQ    ldd+56(FP), CX
+// func values4x64AVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·values4x64AVX512(SB), NOSPLIT, $0-72
+	MOVQ    dst+56(FP), AX
+	MOVQ    ldd+64(FP), CX
 	SHLQ    $0x02, CX
 	LEAQ    (AX)(CX*2), DX
 	ADDQ    CX, DX
@@ -6774,52 +6972,71 @@ TEXT ·values4x64AVX512(SB), NOSPLIT, $0-64
 	VMOVUPS 64(DX), Z13
 	VMOVUPS 128(DX), Z14
 	VMOVUPS 192(DX), Z15
-	MOVQ    n+0(FP), BX
-	MOVQ    p+8(FP), SI
-	MOVQ    ldp+16(FP), DI
+	MOVQ    n+0(FP), AX
+	MOVQ    v+32(FP), CX
+	MOVQ    p+16(FP), DX
+	MOVQ    ldp+24(FP), BX
+	SHLQ    $0x02, BX
+	LEAQ    (DX)(BX*2), SI
+	ADDQ    BX, SI
+	MOVQ    ldv+48(FP), DI
 	SHLQ    $0x02, DI
-	LEAQ    (SI)(DI*2), R8
-	ADDQ    DI, R8
-	MOVQ    v+24(FP), R9
-	MOVQ    ldv+40(FP), R10
-	SHLQ    $0x02, R10
-	MOVQ    next+32(FP), R11
+
+values4x64_runAVX512:
+	MOVQ    size+8(FP), R8
+	CMPQ    AX, R8
+	CMOVQLT AX, R8
+	SUBQ    R8, AX
+	MOVQ    offset+40(FP), R11
+	SHLQ    $0x02, R11
+	MOVQ    (CX), R9
+	ADDQ    $+8, CX
+	MOVQ    (CX), R10
+	ADDQ    R11, R9
+	ADDQ    R11, R10
 
 values4x64_loopAVX512:
 	VMOVUPS      (R9), Z17
 	VMOVUPS      64(R9), Z18
 	VMOVUPS      128(R9), Z19
 	VMOVUPS      192(R9), Z20
-	VBROADCASTSS (SI), Z16
+	VBROADCASTSS (DX), Z16
 	VFMADD231PS  Z17, Z16, Z0
 	VFMADD231PS  Z18, Z16, Z1
 	VFMADD231PS  Z19, Z16, Z2
 	VFMADD231PS  Z20, Z16, Z3
-	VBROADCASTSS (SI)(DI*1), Z16
+	VBROADCASTSS (DX)(BX*1), Z16
 	VFMADD231PS  Z17, Z16, Z4
 	VFMADD231PS  Z18, Z16, Z5
 	VFMADD231PS  Z19, Z16, Z6
 	VFMADD231PS  Z20, Z16, Z7
-	VBROADCASTSS (SI)(DI*2), Z16
+	VBROADCASTSS (DX)(BX*2), Z16
 	VFMADD231PS  Z17, Z16, Z8
 	VFMADD231PS  Z18, Z16, Z9
 	VFMADD231PS  Z19, Z16, Z10
 	VFMADD231PS  Z20, Z16, Z11
-	VBROADCASTSS (R8), Z16
+	VBROADCASTSS (SI), Z16
 	VFMADD231PS  Z17, Z16, Z12
 	VFMADD231PS  Z18, Z16, Z13
 	VFMADD231PS  Z19, Z16, Z14
 	VFMADD231PS  Z20, Z16, Z15
-	PREFETCHT0   (R11)
-	PREFETCHT0   64(R11)
-	PREFETCHT0   128(R11)
-	PREFETCHT0   192(R11)
-	ADDQ         R10, R11
+	PREFETCHT0   (R10)
+	PREFETCHT0   64(R10)
+	PREFETCHT0   128(R10)
+	PREFETCHT0   192(R10)
+	ADDQ         $+4, DX
 	ADDQ         $+4, SI
-	ADDQ         $+4, R8
-	ADDQ         R10, R9
-	DECQ         BX
+	ADDQ         DI, R9
+	ADDQ         DI, R10
+	DECQ         R8
 	JNZ          values4x64_loopAVX512
+	TESTQ        AX, AX
+	JG           values4x64_runAVX512
+	MOVQ         dst+56(FP), AX
+	MOVQ         ldd+64(FP), CX
+	SHLQ         $0x02, CX
+	LEAQ         (AX)(CX*2), DX
+	ADDQ         CX, DX
 	VMOVUPS      Z0, (AX)
 	VMOVUPS      Z1, 64(AX)
 	VMOVUPS      Z2, 128(AX)
@@ -6839,16 +7056,16 @@ values4x64_loopAVX512:
 	VZEROUPPER
 	RET
 
-// func values5xAVX512(n int, p *float32, ldp int, v *float32, ldv int, dst *float32, ldd int, cols int)
-// Requires: AVX, AVX512F, BMI2
-TEXT ·values5xAVX512(SB), NOSPLIT, $0-64
-	MOVQ      cols+56(FP), AX
+// func values5xAVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int, cols int)
+// Requires: AVX, AVX512F, BMI2, CMOV, MMX+
+TEXT ·values5xAVX512(SB), NOSPLIT, $0-80
+	MOVQ      cols+72(FP), AX
 	MOVQ      $+1, CX
 	SHLXQ     AX, CX, CX
 	DECQ      CX
 	KMOVW     CX, K1
-	MOVQ      dst+40(FP), AX
-	MOVQ      ldd+48(FP), CX
+	MOVQ      dst+56(FP), AX
+	MOVQ      ldd+64(FP), CX
 	SHLQ      $0x02, CX
 	LEAQ      (AX)(CX*2), DX
 	ADDQ      CX, DX
@@ -6857,46 +7074,63 @@ TEXT ·values5xAVX512(SB), NOSPLIT, $0-64
 	VMOVUPS.Z (AX)(CX*2), K1, Z2
 	VMOVUPS.Z (DX), K1, Z3
 	VMOVUPS.Z (DX)(CX*1), K1, Z4
-	MOVQ      n+0(FP), BX
-	MOVQ      p+8(FP), SI
-	MOVQ      ldp+16(FP), DI
+	MOVQ      n+0(FP), AX
+	MOVQ      v+32(FP), CX
+	MOVQ      p+16(FP), DX
+	MOVQ      ldp+24(FP), BX
+	SHLQ      $0x02, BX
+	LEAQ      (DX)(BX*2), SI
+	ADDQ      BX, SI
+	MOVQ      ldv+48(FP), DI
 	SHLQ      $0x02, DI
-	LEAQ      (SI)(DI*2), R8
-	ADDQ      DI, R8
-	MOVQ      v+24(FP), R9
-	MOVQ      ldv+32(FP), R10
-	SHLQ      $0x02, R10
+
+values5x_runAVX512:
+	MOVQ    size+8(FP), R8
+	CMPQ    AX, R8
+	CMOVQLT AX, R8
+	SUBQ    R8, AX
+	MOVQ    offset+40(FP), R11
+	SHLQ    $0x02, R11
+	MOVQ    (CX), R9
+	ADDQ    $+8, CX
+	MOVQ    (CX), R10
+	ADDQ    R11, R9
+	ADDQ    R11, R10
 
 values5x_loopAVX512:
-	VMOVUPS.Z    (R9), K1, Z6
-	VBROADCASTSS (SI), Z5
-	VFMADD231PS  Z6, Z5, Z0
-	VBROADCASTSS (SI)(DI*1), Z5
-	VFMADD231PS  Z6, Z5, Z1
-	VBROADCASTSS (SI)(DI*2), Z5
-	VFMADD231PS  Z6, Z5, Z2
-	VBROADCASTSS (R8), Z5
-	VFMADD231PS  Z6, Z5, Z3
-	VBROADCASTSS (R8)(DI*1), Z5
-	VFMADD231PS  Z6, Z5, Z4
-	ADDQ         $+4, SI
-	ADDQ         $+4, R8
-	ADDQ         R10, R9
-	DECQ         BX
-	JNZ          values5x_loopAVX512
-	VMOVUPS      Z0, K1, (AX)
-	VMOVUPS      Z1, K1, (AX)(CX*1)
-	VMOVUPS      Z2, K1, (AX)(CX*2)
-	VMOVUPS      Z3, K1, (DX)
-	VMOVUPS      Z4, K1, (DX)(CX*1)
+	VMOVUPS.Z        (R9), K1, Z5
+	VFMADD231PS.BCST (DX), Z5, Z0
+	VFMADD231PS.BCST (DX)(BX*1), Z5, Z1
+	VFMADD231PS.BCST (DX)(BX*2), Z5, Z2
+	VFMADD231PS.BCST (SI), Z5, Z3
+	VFMADD231PS.BCST (SI)(BX*1), Z5, Z4
+	PREFETCHT0       (R10)
+	ADDQ             $+4, DX
+	ADDQ             $+4, SI
+	ADDQ             DI, R9
+	ADDQ             DI, R10
+	DECQ             R8
+	JNZ              values5x_loopAVX512
+	TESTQ            AX, AX
+	JG               values5x_runAVX512
+	MOVQ             dst+56(FP), AX
+	MOVQ             ldd+64(FP), CX
+	SHLQ             $0x02, CX
+	LEAQ             (AX)(CX*2), DX
+	ADDQ             CX, DX
+	VMOVUPS          Z0, K1, (AX)
+	VMOVUPS          Z1, K1, (AX)(CX*1)
+	VMOVUPS          Z2, K1, (AX)(CX*2)
+	VMOVUPS          Z3, K1, (DX)
+	VMOVUPS          Z4, K1, (DX)(CX*1)
 	VZEROUPPER
 	RET
 
-// func values5x64AVX512(n int, p *float32, ldp int, v *float32, next *float32, ldv int, dst *float32, ldd int)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·values5x64AVX512(SB), NOSPLIT, $0-64
-	MOVQ    dst+48(FP), AX
-	MOVQ    ldd+56(FP), CX
+// func values5x64AVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·values5x64AVX512(SB), NOSPLIT, $0-72
+	MOVQ    dst+56(FP), AX
+	MOVQ    ldd+64(FP), CX
 	SHLQ    $0x02, CX
 	LEAQ    (AX)(CX*2), DX
 	ADDQ    CX, DX
@@ -6920,57 +7154,76 @@ TEXT ·values5x64AVX512(SB), NOSPLIT, $0-64
 	VMOVUPS 64(DX)(CX*1), Z17
 	VMOVUPS 128(DX)(CX*1), Z18
 	VMOVUPS 192(DX)(CX*1), Z19
-	MOVQ    n+0(FP), BX
-	MOVQ    p+8(FP), SI
-	MOVQ    ldp+16(FP), DI
+	MOVQ    n+0(FP), AX
+	MOVQ    v+32(FP), CX
+	MOVQ    p+16(FP), DX
+	MOVQ    ldp+24(FP), BX
+	SHLQ    $0x02, BX
+	LEAQ    (DX)(BX*2), SI
+	ADDQ    BX, SI
+	MOVQ    ldv+48(FP), DI
 	SHLQ    $0x02, DI
-	LEAQ    (SI)(DI*2), R8
-	ADDQ    DI, R8
-	MOVQ    v+24(FP), R9
-	MOVQ    ldv+40(FP), R10
-	SHLQ    $0x02, R10
-	MOVQ    next+32(FP), R11
+
+values5x64_runAVX512:
+	MOVQ    size+8(FP), R8
+	CMPQ    AX, R8
+	CMOVQLT AX, R8
+	SUBQ    R8, AX
+	MOVQ    offset+40(FP), R11
+	SHLQ    $0x02, R11
+	MOVQ    (CX), R9
+	ADDQ    $+8, CX
+	MOVQ    (CX), R10
+	ADDQ    R11, R9
+	ADDQ    R11, R10
 
 values5x64_loopAVX512:
 	VMOVUPS      (R9), Z21
 	VMOVUPS      64(R9), Z22
 	VMOVUPS      128(R9), Z23
 	VMOVUPS      192(R9), Z24
-	VBROADCASTSS (SI), Z20
+	VBROADCASTSS (DX), Z20
 	VFMADD231PS  Z21, Z20, Z0
 	VFMADD231PS  Z22, Z20, Z1
 	VFMADD231PS  Z23, Z20, Z2
 	VFMADD231PS  Z24, Z20, Z3
-	VBROADCASTSS (SI)(DI*1), Z20
+	VBROADCASTSS (DX)(BX*1), Z20
 	VFMADD231PS  Z21, Z20, Z4
 	VFMADD231PS  Z22, Z20, Z5
 	VFMADD231PS  Z23, Z20, Z6
 	VFMADD231PS  Z24, Z20, Z7
-	VBROADCASTSS (SI)(DI*2), Z20
+	VBROADCASTSS (DX)(BX*2), Z20
 	VFMADD231PS  Z21, Z20, Z8
 	VFMADD231PS  Z22, Z20, Z9
 	VFMADD231PS  Z23, Z20, Z10
 	VFMADD231PS  Z24, Z20, Z11
-	VBROADCASTSS (R8), Z20
+	VBROADCASTSS (SI), Z20
 	VFMADD231PS  Z21, Z20, Z12
 	VFMADD231PS  Z22, Z20, Z13
 	VFMADD231PS  Z23, Z20, Z14
 	VFMADD231PS  Z24, Z20, Z15
-	VBROADCASTSS (R8)(DI*1), Z20
+	VBROADCASTSS (SI)(BX*1), Z20
 	VFMADD231PS  Z21, Z20, Z16
 	VFMADD231PS  Z22, Z20, Z17
 	VFMADD231PS  Z23, Z20, Z18
 	VFMADD231PS  Z24, Z20, Z19
-	PREFETCHT0   (R11)
-	PREFETCHT0   64(R11)
-	PREFETCHT0   128(R11)
-	PREFETCHT0   192(R11)
-	ADDQ         R10, R11
+	PREFETCHT0   (R10)
+	PREFETCHT0   64(R10)
+	PREFETCHT0   128(R10)
+	PREFETCHT0   192(R10)
+	ADDQ         $+4, DX
 	ADDQ         $+4, SI
-	ADDQ         $+4, R8
-	ADDQ         R10, R9
-	DECQ         BX
+	ADDQ         DI, R9
+	ADDQ         DI, R10
+	DECQ         R8
 	JNZ          values5x64_loopAVX512
+	TESTQ        AX, AX
+	JG           values5x64_runAVX512
+	MOVQ         dst+56(FP), AX
+	MOVQ         ldd+64(FP), CX
+	SHLQ         $0x02, CX
+	LEAQ         (AX)(CX*2), DX
+	ADDQ         CX, DX
 	VMOVUPS      Z0, (AX)
 	VMOVUPS      Z1, 64(AX)
 	VMOVUPS      Z2, 128(AX)
@@ -6994,16 +7247,16 @@ values5x64_loopAVX512:
 	VZEROUPPER
 	RET
 
-// func values6xAVX512(n int, p *float32, ldp int, v *float32, ldv int, dst *float32, ldd int, cols int)
-// Requires: AVX, AVX512F, BMI2
-TEXT ·values6xAVX512(SB), NOSPLIT, $0-64
-	MOVQ      cols+56(FP), AX
+// func values6xAVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int, cols int)
+// Requires: AVX, AVX512F, BMI2, CMOV, MMX+
+TEXT ·values6xAVX512(SB), NOSPLIT, $0-80
+	MOVQ      cols+72(FP), AX
 	MOVQ      $+1, CX
 	SHLXQ     AX, CX, CX
 	DECQ      CX
 	KMOVW     CX, K1
-	MOVQ      dst+40(FP), AX
-	MOVQ      ldd+48(FP), CX
+	MOVQ      dst+56(FP), AX
+	MOVQ      ldd+64(FP), CX
 	SHLQ      $0x02, CX
 	LEAQ      (AX)(CX*2), DX
 	ADDQ      CX, DX
@@ -7013,49 +7266,65 @@ TEXT ·values6xAVX512(SB), NOSPLIT, $0-64
 	VMOVUPS.Z (DX), K1, Z3
 	VMOVUPS.Z (DX)(CX*1), K1, Z4
 	VMOVUPS.Z (DX)(CX*2), K1, Z5
-	MOVQ      n+0(FP), BX
-	MOVQ      p+8(FP), SI
-	MOVQ      ldp+16(FP), DI
+	MOVQ      n+0(FP), AX
+	MOVQ      v+32(FP), CX
+	MOVQ      p+16(FP), DX
+	MOVQ      ldp+24(FP), BX
+	SHLQ      $0x02, BX
+	LEAQ      (DX)(BX*2), SI
+	ADDQ      BX, SI
+	MOVQ      ldv+48(FP), DI
 	SHLQ      $0x02, DI
-	LEAQ      (SI)(DI*2), R8
-	ADDQ      DI, R8
-	MOVQ      v+24(FP), R9
-	MOVQ      ldv+32(FP), R10
-	SHLQ      $0x02, R10
+
+values6x_runAVX512:
+	MOVQ    size+8(FP), R8
+	CMPQ    AX, R8
+	CMOVQLT AX, R8
+	SUBQ    R8, AX
+	MOVQ    offset+40(FP), R11
+	SHLQ    $0x02, R11
+	MOVQ    (CX), R9
+	ADDQ    $+8, CX
+	MOVQ    (CX), R10
+	ADDQ    R11, R9
+	ADDQ    R11, R10
 
 values6x_loopAVX512:
-	VMOVUPS.Z    (R9), K1, Z7
-	VBROADCASTSS (SI), Z6
-	VFMADD231PS  Z7, Z6, Z0
-	VBROADCASTSS (SI)(DI*1), Z6
-	VFMADD231PS  Z7, Z6, Z1
-	VBROADCASTSS (SI)(DI*2), Z6
-	VFMADD231PS  Z7, Z6, Z2
-	VBROADCASTSS (R8), Z6
-	VFMADD231PS  Z7, Z6, Z3
-	VBROADCASTSS (R8)(DI*1), Z6
-	VFMADD231PS  Z7, Z6, Z4
-	VBROADCASTSS (R8)(DI*2), Z6
-	VFMADD231PS  Z7, Z6, Z5
-	ADDQ         $+4, SI
-	ADDQ         $+4, R8
-	ADDQ         R10, R9
-	DECQ         BX
-	JNZ          values6x_loopAVX512
-	VMOVUPS      Z0, K1, (AX)
-	VMOVUPS      Z1, K1, (AX)(CX*1)
-	VMOVUPS      Z2, K1, (AX)(CX*2)
-	VMOVUPS      Z3, K1, (DX)
-	VMOVUPS      Z4, K1, (DX)(CX*1)
-	VMOVUPS      Z5, K1, (DX)(CX*2)
+	VMOVUPS.Z        (R9), K1, Z6
+	VFMADD231PS.BCST (DX), Z6, Z0
+	VFMADD231PS.BCST (DX)(BX*1), Z6, Z1
+	VFMADD231PS.BCST (DX)(BX*2), Z6, Z2
+	VFMADD231PS.BCST (SI), Z6, Z3
+	VFMADD231PS.BCST (SI)(BX*1), Z6, Z4
+	VFMADD231PS.BCST (SI)(BX*2), Z6, Z5
+	PREFETCHT0       (R10)
+	ADDQ             $+4, DX
+	ADDQ             $+4, SI
+	ADDQ             DI, R9
+	ADDQ             DI, R10
+	DECQ             R8
+	JNZ              values6x_loopAVX512
+	TESTQ            AX, AX
+	JG               values6x_runAVX512
+	MOVQ             dst+56(FP), AX
+	MOVQ             ldd+64(FP), CX
+	SHLQ             $0x02, CX
+	LEAQ             (AX)(CX*2), DX
+	ADDQ             CX, DX
+	VMOVUPS          Z0, K1, (AX)
+	VMOVUPS          Z1, K1, (AX)(CX*1)
+	VMOVUPS          Z2, K1, (AX)(CX*2)
+	VMOVUPS          Z3, K1, (DX)
+	VMOVUPS          Z4, K1, (DX)(CX*1)
+	VMOVUPS          Z5, K1, (DX)(CX*2)
 	VZEROUPPER
 	RET
 
-// func values6x64AVX512(n int, p *float32, ldp int, v *float32, next *float32, ldv int, dst *float32, ldd int)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·values6x64AVX512(SB), NOSPLIT, $0-64
-	MOVQ    dst+48(FP), AX
-	MOVQ    ldd+56(FP), CX
+// func values6x64AVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·values6x64AVX512(SB), NOSPLIT, $0-72
+	MOVQ    dst+56(FP), AX
+	MOVQ    ldd+64(FP), CX
 	SHLQ    $0x02, CX
 	LEAQ    (AX)(CX*2), DX
 	ADDQ    CX, DX
@@ -7083,62 +7352,81 @@ TEXT ·values6x64AVX512(SB), NOSPLIT, $0-64
 	VMOVUPS 64(DX)(CX*2), Z21
 	VMOVUPS 128(DX)(CX*2), Z22
 	VMOVUPS 192(DX)(CX*2), Z23
-	MOVQ    n+0(FP), BX
-	MOVQ    p+8(FP), SI
-	MOVQ    ldp+16(FP), DI
+	MOVQ    n+0(FP), AX
+	MOVQ    v+32(FP), CX
+	MOVQ    p+16(FP), DX
+	MOVQ    ldp+24(FP), BX
+	SHLQ    $0x02, BX
+	LEAQ    (DX)(BX*2), SI
+	ADDQ    BX, SI
+	MOVQ    ldv+48(FP), DI
 	SHLQ    $0x02, DI
-	LEAQ    (SI)(DI*2), R8
-	ADDQ    DI, R8
-	MOVQ    v+24(FP), R9
-	MOVQ    ldv+40(FP), R10
-	SHLQ    $0x02, R10
-	MOVQ    next+32(FP), R11
+
+values6x64_runAVX512:
+	MOVQ    size+8(FP), R8
+	CMPQ    AX, R8
+	CMOVQLT AX, R8
+	SUBQ    R8, AX
+	MOVQ    offset+40(FP), R11
+	SHLQ    $0x02, R11
+	MOVQ    (CX), R9
+	ADDQ    $+8, CX
+	MOVQ    (CX), R10
+	ADDQ    R11, R9
+	ADDQ    R11, R10
 
 values6x64_loopAVX512:
 	VMOVUPS      (R9), Z25
 	VMOVUPS      64(R9), Z26
 	VMOVUPS      128(R9), Z27
 	VMOVUPS      192(R9), Z28
-	VBROADCASTSS (SI), Z24
+	VBROADCASTSS (DX), Z24
 	VFMADD231PS  Z25, Z24, Z0
 	VFMADD231PS  Z26, Z24, Z1
 	VFMADD231PS  Z27, Z24, Z2
 	VFMADD231PS  Z28, Z24, Z3
-	VBROADCASTSS (SI)(DI*1), Z24
+	VBROADCASTSS (DX)(BX*1), Z24
 	VFMADD231PS  Z25, Z24, Z4
 	VFMADD231PS  Z26, Z24, Z5
 	VFMADD231PS  Z27, Z24, Z6
 	VFMADD231PS  Z28, Z24, Z7
-	VBROADCASTSS (SI)(DI*2), Z24
+	VBROADCASTSS (DX)(BX*2), Z24
 	VFMADD231PS  Z25, Z24, Z8
 	VFMADD231PS  Z26, Z24, Z9
 	VFMADD231PS  Z27, Z24, Z10
 	VFMADD231PS  Z28, Z24, Z11
-	VBROADCASTSS (R8), Z24
+	VBROADCASTSS (SI), Z24
 	VFMADD231PS  Z25, Z24, Z12
 	VFMADD231PS  Z26, Z24, Z13
 	VFMADD231PS  Z27, Z24, Z14
 	VFMADD231PS  Z28, Z24, Z15
-	VBROADCASTSS (R8)(DI*1), Z24
+	VBROADCASTSS (SI)(BX*1), Z24
 	VFMADD231PS  Z25, Z24, Z16
 	VFMADD231PS  Z26, Z24, Z17
 	VFMADD231PS  Z27, Z24, Z18
 	VFMADD231PS  Z28, Z24, Z19
-	VBROADCASTSS (R8)(DI*2), Z24
+	VBROADCASTSS (SI)(BX*2), Z24
 	VFMADD231PS  Z25, Z24, Z20
 	VFMADD231PS  Z26, Z24, Z21
 	VFMADD231PS  Z27, Z24, Z22
 	VFMADD231PS  Z28, Z24, Z23
-	PREFETCHT0   (R11)
-	PREFETCHT0   64(R11)
-	PREFETCHT0   128(R11)
-	PREFETCHT0   192(R11)
-	ADDQ         R10, R11
+	PREFETCHT0   (R10)
+	PREFETCHT0   64(R10)
+	PREFETCHT0   128(R10)
+	PREFETCHT0   192(R10)
+	ADDQ         $+4, DX
 	ADDQ         $+4, SI
-	ADDQ         $+4, R8
-	ADDQ         R10, R9
-	DECQ         BX
+	ADDQ         DI, R9
+	ADDQ         DI, R10
+	DECQ         R8
 	JNZ          values6x64_loopAVX512
+	TESTQ        AX, AX
+	JG           values6x64_runAVX512
+	MOVQ         dst+56(FP), AX
+	MOVQ         ldd+64(FP), CX
+	SHLQ         $0x02, CX
+	LEAQ         (AX)(CX*2), DX
+	ADDQ         CX, DX
 	VMOVUPS      Z0, (AX)
 	VMOVUPS      Z1, 64(AX)
 	VMOVUPS      Z2, 128(AX)
@@ -7166,412 +7454,523 @@ values6x64_loopAVX512:
 	VZEROUPPER
 	RET
 
-// func scoresBF161AVX512(dim int, q *float32, ldq int, keys *uint16, next *uint16, ldk int, n int, scale float32, out *float32, ldo int)
-// Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·scoresBF161AVX512(SB), NOSPLIT, $0-80
-	MOVQ   n+48(FP), AX
-	MOVQ   $+1, CX
-	SHLXQ  AX, CX, CX
-	DECQ   CX
-	KMOVW  CX, K1
-	MOVQ   dim+0(FP), AX
-	MOVQ   q+8(FP), CX
-	MOVQ   ldq+16(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   keys+24(FP), DX
-	MOVQ   next+32(FP), BX
-	MOVQ   ldk+40(FP), SI
-	SHLQ   $0x01, SI
-	VPXORD Z0, Z0, Z0
+// func scoresBF161AVX512(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, scale float32, out *float32, ldo int)
+// Requires: AVX, AVX512F, BMI2, CMOV, MMX+
+TEXT ·scoresBF161AVX512(SB), NOSPLIT, $0-88
+	MOVQ n+0(FP), AX
+	MOVQ keys+40(FP), CX
+	MOVQ out+72(FP), DX
+	MOVQ ldq+32(FP), BX
+	SHLQ $0x02, BX
+	MOVQ ldk+56(FP), BX
+	SHLQ $0x01, BX
+
+scoresBF161_runAVX512:
+	MOVQ    size+8(FP), SI
+	CMPQ    AX, SI
+	CMOVQLT AX, SI
+	MOVQ    $+1, DI
+	SHLXQ   SI, DI, DI
+	DECQ    DI
+	KMOVW   DI, K1
+	MOVQ    offset+48(FP), R8
+	SHLQ    $0x01, R8
+	MOVQ    (CX), SI
+	ADDQ    $+8, CX
+	MOVQ    (CX), DI
+	ADDQ    R8, SI
+	ADDQ    R8, DI
+	VPXORD  Z0, Z0, Z0
+	MOVQ    q+24(FP), R8
+	MOVQ    dim+16(FP), R9
 
 scoresBF161_loopAVX512:
-	VPMOVZXWD.Z  (DX), K1, Z1
-	VPSLLD       $0x10, Z1, Z1
-	PREFETCHT0   (BX)
-	VBROADCASTSS (CX), Z2
-	VFMADD231PS  Z1, Z2, Z0
-	ADDQ         $+4, CX
-	ADDQ         SI, DX
-	ADDQ         SI, BX
-	DECQ         AX
-	JNZ          scoresBF161_loopAVX512
-	MOVQ         out+64(FP), AX
-	MOVQ         ldo+72(FP), CX
-	SHLQ         $0x02, CX
-	VBROADCASTSS scale+56(FP), Z1
-	VMULPS       Z1, Z0, Z0
-	VMOVUPS      Z0, (AX)
-	ADDQ         CX, AX
+	VPMOVZXWD.Z      (SI), K1, Z1
+	VPSLLD           $0x10, Z1, Z1
+	PREFETCHT0       (DI)
+	VFMADD231PS.BCST (R8), Z1, Z0
+	ADDQ             $+4, R8
+	ADDQ             BX, SI
+	ADDQ             BX, DI
+	DECQ             R9
+	JNZ              scoresBF161_loopAVX512
+	MOVQ             ldo+80(FP), DI
+	SHLQ             $0x02, DI
+	MOVQ             DX, SI
+	VBROADCASTSS     scale+64(FP), Z1
+	VMULPS           Z1, Z0, Z0
+	VMOVUPS          Z0, (SI)
+	ADDQ             DI, SI
+	MOVQ             size+8(FP), SI
+	LEAQ             (DX)(SI*4), DX
+	SUBQ             SI, AX
+	JG               scoresBF161_runAVX512
 	VZEROUPPER
 	RET
 
-// func scoresBF162AVX512(dim int, q *float32, ldq int, keys *uint16, next *uint16, ldk int, n int, scale float32, out *float32, ldo int)
-// Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·scoresBF162AVX512(SB), NOSPLIT, $0-80
-	MOVQ   n+48(FP), AX
-	MOVQ   $+1, CX
-	SHLXQ  AX, CX, CX
-	DECQ   CX
-	KMOVW  CX, K1
-	MOVQ   dim+0(FP), AX
-	MOVQ   q+8(FP), CX
-	MOVQ   ldq+16(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   keys+24(FP), BX
-	MOVQ   next+32(FP), SI
-	MOVQ   ldk+40(FP), DI
-	SHLQ   $0x01, DI
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
+// func scoresBF162AVX512(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, scale float32, out *float32, ldo int)
+// Requires: AVX, AVX512F, BMI2, CMOV, MMX+
+TEXT ·scoresBF162AVX512(SB), NOSPLIT, $0-88
+	MOVQ n+0(FP), AX
+	MOVQ keys+40(FP), CX
+	MOVQ out+72(FP), DX
+	MOVQ ldq+32(FP), BX
+	SHLQ $0x02, BX
+	MOVQ ldk+56(FP), SI
+	SHLQ $0x01, SI
+
+scoresBF162_runAVX512:
+	MOVQ    size+8(FP), DI
+	CMPQ    AX, DI
+	CMOVQLT AX, DI
+	MOVQ    $+1, R8
+	SHLXQ   DI, R8, R8
+	DECQ    R8
+	KMOVW   R8, K1
+	MOVQ    offset+48(FP), R9
+	SHLQ    $0x01, R9
+	MOVQ    (CX), DI
+	ADDQ    $+8, CX
+	MOVQ    (CX), R8
+	ADDQ    R9, DI
+	ADDQ    R9, R8
+	VPXORD  Z0, Z0, Z0
+	VPXORD  Z1, Z1, Z1
+	MOVQ    q+24(FP), R9
+	MOVQ    dim+16(FP), R10
 
 scoresBF162_loopAVX512:
-	VPMOVZXWD.Z  (BX), K1, Z2
-	VPSLLD       $0x10, Z2, Z2
-	PREFETCHT0   (SI)
-	VBROADCASTSS (CX), Z3
-	VFMADD231PS  Z2, Z3, Z0
-	VBROADCASTSS (CX)(DX*1), Z3
-	VFMADD231PS  Z2, Z3, Z1
-	ADDQ         $+4, CX
-	ADDQ         DI, BX
-	ADDQ         DI, SI
-	DECQ         AX
-	JNZ          scoresBF162_loopAVX512
-	MOVQ         out+64(FP), AX
-	MOVQ         ldo+72(FP), CX
-	SHLQ         $0x02, CX
-	VBROADCASTSS scale+56(FP), Z2
-	VMULPS       Z2, Z0, Z0
-	VMOVUPS      Z0, (AX)
-	ADDQ         CX, AX
-	VMULPS       Z2, Z1, Z1
-	VMOVUPS      Z1, (AX)
-	ADDQ         CX, AX
+	VPMOVZXWD.Z      (DI), K1, Z2
+	VPSLLD           $0x10, Z2, Z2
+	PREFETCHT0       (R8)
+	VFMADD231PS.BCST (R9), Z2, Z0
+	VFMADD231PS.BCST (R9)(BX*1), Z2, Z1
+	ADDQ             $+4, R9
+	ADDQ             SI, DI
+	ADDQ             SI, R8
+	DECQ             R10
+	JNZ              scoresBF162_loopAVX512
+	MOVQ             ldo+80(FP), R8
+	SHLQ             $0x02, R8
+	MOVQ             DX, DI
+	VBROADCASTSS     scale+64(FP), Z2
+	VMULPS           Z2, Z0, Z0
+	VMOVUPS          Z0, (DI)
+	ADDQ             R8, DI
+	VMULPS           Z2, Z1, Z1
+	VMOVUPS          Z1, (DI)
+	ADDQ             R8, DI
+	MOVQ             size+8(FP), DI
+	LEAQ             (DX)(DI*4), DX
+	SUBQ             DI, AX
+	JG               scoresBF162_runAVX512
 	VZEROUPPER
 	RET
 
-// func scoresBF163AVX512(dim int, q *float32, ldq int, keys *uint16, next *uint16, ldk int, n int, scale float32, out *float32, ldo int)
-// Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·scoresBF163AVX512(SB), NOSPLIT, $0-80
-	MOVQ   n+48(FP), AX
-	MOVQ   $+1, CX
-	SHLXQ  AX, CX, CX
-	DECQ   CX
-	KMOVW  CX, K1
-	MOVQ   dim+0(FP), AX
-	MOVQ   q+8(FP), CX
-	MOVQ   ldq+16(FP), DX
-	SHLQ   $0x02, DX
-	MOVQ   keys+24(FP), BX
-	MOVQ   next+32(FP), SI
-	MOVQ   ldk+40(FP), DI
-	SHLQ   $0x01, DI
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
+// func scoresBF163AVX512(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, scale float32, out *float32, ldo int)
+// Requires: AVX, AVX512F, BMI2, CMOV, MMX+
+TEXT ·scoresBF163AVX512(SB), NOSPLIT, $0-88
+	MOVQ n+0(FP), AX
+	MOVQ keys+40(FP), CX
+	MOVQ out+72(FP), DX
+	MOVQ ldq+32(FP), BX
+	SHLQ $0x02, BX
+	MOVQ ldk+56(FP), SI
+	SHLQ $0x01, SI
+
+scoresBF163_runAVX512:
+	MOVQ    size+8(FP), DI
+	CMPQ    AX, DI
+	CMOVQLT AX, DI
+	MOVQ    $+1, R8
+	SHLXQ   DI, R8, R8
+	DECQ    R8
+	KMOVW   R8, K1
+	MOVQ    offset+48(FP), R9
+	SHLQ    $0x01, R9
+	MOVQ    (CX), DI
+	ADDQ    $+8, CX
+	MOVQ    (CX), R8
+	ADDQ    R9, DI
+	ADDQ    R9, R8
+	VPXORD  Z0, Z0, Z0
+	VPXORD  Z1, Z1, Z1
+	VPXORD  Z2, Z2, Z2
+	MOVQ    q+24(FP), R9
+	MOVQ    dim+16(FP), R10
 
 scoresBF163_loopAVX512:
-	VPMOVZXWD.Z  (BX), K1, Z3
-	VPSLLD       $0x10, Z3, Z3
-	PREFETCHT0   (SI)
-	VBROADCASTSS (CX), Z4
-	VFMADD231PS  Z3, Z4, Z0
-	VBROADCASTSS (CX)(DX*1), Z4
-	VFMADD231PS  Z3, Z4, Z1
-	VBROADCASTSS (CX)(DX*2), Z4
-	VFMADD231PS  Z3, Z4, Z2
-	ADDQ         $+4, CX
-	ADDQ         DI, BX
-	ADDQ         DI, SI
-	DECQ         AX
-	JNZ          scoresBF163_loopAVX512
-	MOVQ         out+64(FP), AX
-	MOVQ         ldo+72(FP), CX
-	SHLQ         $0x02, CX
-	VBROADCASTSS scale+56(FP), Z3
-	VMULPS       Z3, Z0, Z0
-	VMOVUPS      Z0, (AX)
-	ADDQ         CX, AX
-	VMULPS       Z3, Z1, Z1
-	VMOVUPS      Z1, (AX)
-	ADDQ         CX, AX
-	VMULPS       Z3, Z2, Z2
-	VMOVUPS      Z2, (AX)
-	ADDQ         CX, AX
+	VPMOVZXWD.Z      (DI), K1, Z3
+	VPSLLD           $0x10, Z3, Z3
+	PREFETCHT0       (R8)
+	VFMADD231PS.BCST (R9), Z3, Z0
+	VFMADD231PS.BCST (R9)(BX*1), Z3, Z1
+	VFMADD231PS.BCST (R9)(BX*2), Z3, Z2
+	ADDQ             $+4, R9
+	ADDQ             SI, DI
+	ADDQ             SI, R8
+	DECQ             R10
+	JNZ              scoresBF163_loopAVX512
+	MOVQ             ldo+80(FP), R8
+	SHLQ             $0x02, R8
+	MOVQ             DX, DI
+	VBROADCASTSS     scale+64(FP), Z3
+	VMULPS           Z3, Z0, Z0
+	VMOVUPS          Z0, (DI)
+	ADDQ             R8, DI
+	VMULPS           Z3, Z1, Z1
+	VMOVUPS          Z1, (DI)
+	ADDQ             R8, DI
+	VMULPS           Z3, Z2, Z2
+	VMOVUPS          Z2, (DI)
+	ADDQ             R8, DI
+	MOVQ             size+8(FP), DI
+	LEAQ             (DX)(DI*4), DX
+	SUBQ             DI, AX
+	JG               scoresBF163_runAVX512
 	VZEROUPPER
 	RET
 
-// func scoresBF164AVX512(dim int, q *float32, ldq int, keys *uint16, next *uint16, ldk int, n int, scale float32, out *float32, ldo int)
-// Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·scoresBF164AVX512(SB), NOSPLIT, $0-80
-	MOVQ   n+48(FP), AX
-	MOVQ   $+1, CX
-	SHLXQ  AX, CX, CX
-	DECQ   CX
-	KMOVW  CX, K1
-	MOVQ   dim+0(FP), AX
-	MOVQ   q+8(FP), CX
-	MOVQ   ldq+16(FP), DX
-	SHLQ   $0x02, DX
-	LEAQ   (CX)(DX*2), BX
-	ADDQ   DX, BX
-	MOVQ   keys+24(FP), SI
-	MOVQ   next+32(FP), DI
-	MOVQ   ldk+40(FP), R8
-	SHLQ   $0x01, R8
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
+// func scoresBF164AVX512(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, scale float32, out *float32, ldo int)
+// Requires: AVX, AVX512F, BMI2, CMOV, MMX+
+TEXT ·scoresBF164AVX512(SB), NOSPLIT, $0-88
+	MOVQ n+0(FP), AX
+	MOVQ keys+40(FP), CX
+	MOVQ out+72(FP), DX
+	MOVQ ldq+32(FP), BX
+	SHLQ $0x02, BX
+	MOVQ ldk+56(FP), SI
+	SHLQ $0x01, SI
+
+scoresBF164_runAVX512:
+	MOVQ    size+8(FP), DI
+	CMPQ    AX, DI
+	CMOVQLT AX, DI
+	MOVQ    $+1, R8
+	SHLXQ   DI, R8, R8
+	DECQ    R8
+	KMOVW   R8, K1
+	MOVQ    offset+48(FP), R9
+	SHLQ    $0x01, R9
+	MOVQ    (CX), DI
+	ADDQ    $+8, CX
+	MOVQ    (CX), R8
+	ADDQ    R9, DI
+	ADDQ    R9, R8
+	VPXORD  Z0, Z0, Z0
+	VPXORD  Z1, Z1, Z1
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+	MOVQ    q+24(FP), R9
+	LEAQ    (R9)(BX*2), R10
+	ADDQ    BX, R10
+	MOVQ    dim+16(FP), R11
 
 scoresBF164_loopAVX512:
-	VPMOVZXWD.Z  (SI), K1, Z4
-	VPSLLD       $0x10, Z4, Z4
-	PREFETCHT0   (DI)
-	VBROADCASTSS (CX), Z5
-	VFMADD231PS  Z4, Z5, Z0
-	VBROADCASTSS (CX)(DX*1), Z5
-	VFMADD231PS  Z4, Z5, Z1
-	VBROADCASTSS (CX)(DX*2), Z5
-	VFMADD231PS  Z4, Z5, Z2
-	VBROADCASTSS (BX), Z5
-	VFMADD231PS  Z4, Z5, Z3
-	ADDQ         $+4, CX
-	ADDQ         $+4, BX
-	ADDQ         R8, SI
-	ADDQ         R8, DI
-	DECQ         AX
-	JNZ          scoresBF164_loopAVX512
-	MOVQ         out+64(FP), AX
-	MOVQ         ldo+72(FP), CX
-	SHLQ         $0x02, CX
-	VBROADCASTSS scale+56(FP), Z4
-	VMULPS       Z4, Z0, Z0
-	VMOVUPS      Z0, (AX)
-	ADDQ         CX, AX
-	VMULPS       Z4, Z1, Z1
-	VMOVUPS      Z1, (AX)
-	ADDQ         CX, AX
-	VMULPS       Z4, Z2, Z2
-	VMOVUPS      Z2, (AX)
-	ADDQ         CX, AX
-	VMULPS       Z4, Z3, Z3
-	VMOVUPS      Z3, (AX)
-	ADDQ         CX, AX
+	VPMOVZXWD.Z      (DI), K1, Z4
+	VPSLLD           $0x10, Z4, Z4
+	PREFETCHT0       (R8)
+	VFMADD231PS.BCST (R9), Z4, Z0
+	VFMADD231PS.BCST (R9)(BX*1), Z4, Z1
+	VFMADD231PS.BCST (R9)(BX*2), Z4, Z2
+	VFMADD231PS.BCST (R10), Z4, Z3
+	ADDQ             $+4, R9
+	ADDQ             $+4, R10
+	ADDQ             SI, DI
+	ADDQ             SI, R8
+	DECQ             R11
+	JNZ              scoresBF164_loopAVX512
+	MOVQ             ldo+80(FP), R8
+	SHLQ             $0x02, R8
+	MOVQ             DX, DI
+	VBROADCASTSS     scale+64(FP), Z4
+	VMULPS           Z4, Z0, Z0
+	VMOVUPS          Z0, (DI)
+	ADDQ             R8, DI
+	VMULPS           Z4, Z1, Z1
+	VMOVUPS          Z1, (DI)
+	ADDQ             R8, DI
+	VMULPS           Z4, Z2, Z2
+	VMOVUPS          Z2, (DI)
+	ADDQ             R8, DI
+	VMULPS           Z4, Z3, Z3
+	VMOVUPS          Z3, (DI)
+	ADDQ             R8, DI
+	MOVQ             size+8(FP), DI
+	LEAQ             (DX)(DI*4), DX
+	SUBQ             DI, AX
+	JG               scoresBF164_runAVX512
 	VZEROUPPER
 	RET
 
-// func scoresBF165AVX512(dim int, q *float32, ldq int, keys *uint16, next *uint16, ldk int, n int, scale float32, out *float32, ldo int)
-// Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·scoresBF165AVX512(SB), NOSPLIT, $0-80
-	MOVQ   n+48(FP), AX
-	MOVQ   $+1, CX
-	SHLXQ  AX, CX, CX
-	DECQ   CX
-	KMOVW  CX, K1
-	MOVQ   dim+0(FP), AX
-	MOVQ   q+8(FP), CX
-	MOVQ   ldq+16(FP), DX
-	SHLQ   $0x02, DX
-	LEAQ   (CX)(DX*2), BX
-	ADDQ   DX, BX
-	MOVQ   keys+24(FP), SI
-	MOVQ   next+32(FP), DI
-	MOVQ   ldk+40(FP), R8
-	SHLQ   $0x01, R8
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
+// func scoresBF165AVX512(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, scale float32, out *float32, ldo int)
+// Requires: AVX, AVX512F, BMI2, CMOV, MMX+
+TEXT ·scoresBF165AVX512(SB), NOSPLIT, $0-88
+	MOVQ n+0(FP), AX
+	MOVQ keys+40(FP), CX
+	MOVQ out+72(FP), DX
+	MOVQ ldq+32(FP), BX
+	SHLQ $0x02, BX
+	MOVQ ldk+56(FP), SI
+	SHLQ $0x01, SI
+
+scoresBF165_runAVX512:
+	MOVQ    size+8(FP), DI
+	CMPQ    AX, DI
+	CMOVQLT AX, DI
+	MOVQ    $+1, R8
+	SHLXQ   DI, R8, R8
+	DECQ    R8
+	KMOVW   R8, K1
+	MOVQ    offset+48(FP), R9
+	SHLQ    $0x01, R9
+	MOVQ    (CX), DI
+	ADDQ    $+8, CX
+	MOVQ    (CX), R8
+	ADDQ    R9, DI
+	ADDQ    R9, R8
+	VPXORD  Z0, Z0, Z0
+	VPXORD  Z1, Z1, Z1
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+	VPXORD  Z4, Z4, Z4
+	MOVQ    q+24(FP), R9
+	LEAQ    (R9)(BX*2), R10
+	ADDQ    BX, R10
+	MOVQ    dim+16(FP), R11
 
 scoresBF165_loopAVX512:
-	VPMOVZXWD.Z  (SI), K1, Z5
-	VPSLLD       $0x10, Z5, Z5
-	PREFETCHT0   (DI)
-	VBROADCASTSS (CX), Z6
-	VFMADD231PS  Z5, Z6, Z0
-	VBROADCASTSS (CX)(DX*1), Z6
-	VFMADD231PS  Z5, Z6, Z1
-	VBROADCASTSS (CX)(DX*2), Z6
-	VFMADD231PS  Z5, Z6, Z2
-	VBROADCASTSS (BX), Z6
-	VFMADD231PS  Z5, Z6, Z3
-	VBROADCASTSS (BX)(DX*1), Z6
-	VFMADD231PS  Z5, Z6, Z4
-	ADDQ         $+4, CX
-	ADDQ         $+4, BX
-	ADDQ         R8, SI
-	ADDQ         R8, DI
-	DECQ         AX
-	JNZ          scoresBF165_loopAVX512
-	MOVQ         out+64(FP), AX
-	MOVQ         ldo+72(FP), CX
-	SHLQ         $0x02, CX
-	VBROADCASTSS scale+56(FP), Z5
-	VMULPS       Z5, Z0, Z0
-	VMOVUPS      Z0, (AX)
-	ADDQ         CX, AX
-	VMULPS       Z5, Z1, Z1
-	VMOVUPS      Z1, (AX)
-	ADDQ         CX, AX
-	VMULPS       Z5, Z2, Z2
-	VMOVUPS      Z2, (AX)
-	ADDQ         CX, AX
-	VMULPS       Z5, Z3, Z3
-	VMOVUPS      Z3, (AX)
-	ADDQ         CX, AX
-	VMULPS       Z5, Z4, Z4
-	VMOVUPS      Z4, (AX)
-	ADDQ         CX, AX
+	VPMOVZXWD.Z      (DI), K1, Z5
+	VPSLLD           $0x10, Z5, Z5
+	PREFETCHT0       (R8)
+	VFMADD231PS.BCST (R9), Z5, Z0
+	VFMADD231PS.BCST (R9)(BX*1), Z5, Z1
+	VFMADD231PS.BCST (R9)(BX*2), Z5, Z2
+	VFMADD231PS.BCST (R10), Z5, Z3
+	VFMADD231PS.BCST (R10)(BX*1), Z5, Z4
+	ADDQ             $+4, R9
+	ADDQ             $+4, R10
+	ADDQ             SI, DI
+	ADDQ             SI, R8
+	DECQ             R11
+	JNZ              scoresBF165_loopAVX512
+	MOVQ             ldo+80(FP), R8
+	SHLQ             $0x02, R8
+	MOVQ             DX, DI
+	VBROADCASTSS     scale+64(FP), Z5
+	VMULPS           Z5, Z0, Z0
+	VMOVUPS          Z0, (DI)
+	ADDQ             R8, DI
+	VMULPS           Z5, Z1, Z1
+	VMOVUPS          Z1, (DI)
+	ADDQ             R8, DI
+	VMULPS           Z5, Z2, Z2
+	VMOVUPS          Z2, (DI)
+	ADDQ             R8, DI
+	VMULPS           Z5, Z3, Z3
+	VMOVUPS          Z3, (DI)
+	ADDQ             R8, DI
+	VMULPS           Z5, Z4, Z4
+	VMOVUPS          Z4, (DI)
+	ADDQ             R8, DI
+	MOVQ             size+8(FP), DI
+	LEAQ             (DX)(DI*4), DX
+	SUBQ             DI, AX
+	JG               scoresBF165_runAVX512
 	VZEROUPPER
 	RET
 
-// func scoresBF166AVX512(dim int, q *float32, ldq int, keys *uint16, next *uint16, ldk int, n int, scale float32, out *float32, ldo int)
-// Requires: AVX, AVX512F, BMI2, MMX+
-TEXT ·scoresBF166AVX512(SB), NOSPLIT, $0-80
-	MOVQ   n+48(FP), AX
-	MOVQ   $+1, CX
-	SHLXQ  AX, CX, CX
-	DECQ   CX
-	KMOVW  CX, K1
-	MOVQ   dim+0(FP), AX
-	MOVQ   q+8(FP), CX
-	MOVQ   ldq+16(FP), DX
-	SHLQ   $0x02, DX
-	LEAQ   (CX)(DX*2), BX
-	ADDQ   DX, BX
-	MOVQ   keys+24(FP), SI
-	MOVQ   next+32(FP), DI
-	MOVQ   ldk+40(FP), R8
-	SHLQ   $0x01, R8
-	VPXORD Z0, Z0, Z0
-	VPXORD Z1, Z1, Z1
-	VPXORD Z2, Z2, Z2
-	VPXORD Z3, Z3, Z3
-	VPXORD Z4, Z4, Z4
-	VPXORD Z5, Z5, Z5
+// func scoresBF166AVX512(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, scale float32, out *float32, ldo int)
+// Requires: AVX, AVX512F, BMI2, CMOV, MMX+
+TEXT ·scoresBF166AVX512(SB), NOSPLIT, $0-88
+	MOVQ n+0(FP), AX
+	MOVQ keys+40(FP), CX
+	MOVQ out+72(FP), DX
+	MOVQ ldq+32(FP), BX
+	SHLQ $0x02, BX
+	MOVQ ldk+56(FP), SI
+	SHLQ $0x01, SI
+
+scoresBF166_runAVX512:
+	MOVQ    size+8(FP), DI
+	CMPQ    AX, DI
+	CMOVQLT AX, DI
+	MOVQ    $+1, R8
+	SHLXQ   DI, R8, R8
+	DECQ    R8
+	KMOVW   R8, K1
+	MOVQ    offset+48(FP), R9
+	SHLQ    $0x01, R9
+	MOVQ    (CX), DI
+	ADDQ    $+8, CX
+	MOVQ    (CX), R8
+	ADDQ    R9, DI
+	ADDQ    R9, R8
+	VPXORD  Z0, Z0, Z0
+	VPXORD  Z1, Z1, Z1
+	VPXORD  Z2, Z2, Z2
+	VPXORD  Z3, Z3, Z3
+	VPXORD  Z4, Z4, Z4
+	VPXORD  Z5, Z5, Z5
+	MOVQ    q+24(FP), R9
+	LEAQ    (R9)(BX*2), R10
+	ADDQ    BX, R10
+	MOVQ    dim+16(FP), R11
 
 scoresBF166_loopAVX512:
-	VPMOVZXWD.Z  (SI), K1, Z6
-	VPSLLD       $0x10, Z6, Z6
-	PREFETCHT0   (DI)
-	VBROADCASTSS (CX), Z7
-	VFMADD231PS  Z6, Z7, Z0
-	VBROADCASTSS (CX)(DX*1), Z7
-	VFMADD231PS  Z6, Z7, Z1
-	VBROADCASTSS (CX)(DX*2), Z7
-	VFMADD231PS  Z6, Z7, Z2
-	VBROADCASTSS (BX), Z7
-	VFMADD231PS  Z6, Z7, Z3
-	VBROADCASTSS (BX)(DX*1), Z7
-	VFMADD231PS  Z6, Z7, Z4
-	VBROADCASTSS (BX)(DX*2), Z7
-	VFMADD231PS  Z6, Z7, Z5
-	ADDQ         $+4, CX
-	ADDQ         $+4, BX
-	ADDQ         R8, SI
-	ADDQ         R8, DI
-	DECQ         AX
-	JNZ          scoresBF166_loopAVX512
-	MOVQ         out+64(FP), AX
-	MOVQ         ldo+72(FP), CX
-	SHLQ         $0x02, CX
-	VBROADCASTSS scale+56(FP), Z6
-	VMULPS       Z6, Z0, Z0
-	VMOVUPS      Z0, (AX)
-	ADDQ         CX, AX
-	VMULPS       Z6, Z1, Z1
-	VMOVUPS      Z1, (AX)
-	ADDQ         CX, AX
-	VMULPS       Z6, Z2, Z2
-	VMOVUPS      Z2, (AX)
-	ADDQ         CX, AX
-	VMULPS       Z6, Z3, Z3
-	VMOVUPS      Z3, (AX)
-	ADDQ         CX, AX
-	VMULPS       Z6, Z4, Z4
-	VMOVUPS      Z4, (AX)
-	ADDQ         CX, AX
-	VMULPS       Z6, Z5, Z5
-	VMOVUPS      Z5, (AX)
-	ADDQ         CX, AX
+	VPMOVZXWD.Z      (DI), K1, Z6
+	VPSLLD           $0x10, Z6, Z6
+	PREFETCHT0       (R8)
+	VFMADD231PS.BCST (R9), Z6, Z0
+	VFMADD231PS.BCST (R9)(BX*1), Z6, Z1
+	VFMADD231PS.BCST (R9)(BX*2), Z6, Z2
+	VFMADD231PS.BCST (R10), Z6, Z3
+	VFMADD231PS.BCST (R10)(BX*1), Z6, Z4
+	VFMADD231PS.BCST (R10)(BX*2), Z6, Z5
+	ADDQ             $+4, R9
+	ADDQ             $+4, R10
+	ADDQ             SI, DI
+	ADDQ             SI, R8
+	DECQ             R11
+	JNZ              scoresBF166_loopAVX512
+	MOVQ             ldo+80(FP), R8
+	SHLQ             $0x02, R8
+	MOVQ             DX, DI
+	VBROADCASTSS     scale+64(FP), Z6
+	VMULPS           Z6, Z0, Z0
+	VMOVUPS          Z0, (DI)
+	ADDQ             R8, DI
+	VMULPS           Z6, Z1, Z1
+	VMOVUPS          Z1, (DI)
+	ADDQ             R8, DI
+	VMULPS           Z6, Z2, Z2
+	VMOVUPS          Z2, (DI)
+	ADDQ             R8, DI
+	VMULPS           Z6, Z3, Z3
+	VMOVUPS          Z3, (DI)
+	ADDQ             R8, DI
+	VMULPS           Z6, Z4, Z4
+	VMOVUPS          Z4, (DI)
+	ADDQ             R8, DI
+	VMULPS           Z6, Z5, Z5
+	VMOVUPS          Z5, (DI)
+	ADDQ             R8, DI
+	MOVQ             size+8(FP), DI
+	LEAQ             (DX)(DI*4), DX
+	SUBQ             DI, AX
+	JG               scoresBF166_runAVX512
 	VZEROUPPER
 	RET
 
-// func valuesBF161xAVX512(n int, p *float32, ldp int, v *uint16, ldv int, dst *float32, ldd int, cols int)
-// Requires: AVX, AVX512F, BMI2
-TEXT ·valuesBF161xAVX512(SB), NOSPLIT, $0-64
-	MOVQ      cols+56(FP), AX
+// func valuesBF161xAVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int, cols int)
+// Requires: AVX, AVX512F, BMI2, CMOV, MMX+
+TEXT ·valuesBF161xAVX512(SB), NOSPLIT, $0-80
+	MOVQ      cols+72(FP), AX
 	MOVQ      $+1, CX
 	SHLXQ     AX, CX, CX
 	DECQ      CX
 	KMOVW     CX, K1
-	MOVQ      dst+40(FP), AX
-	MOVQ      ldd+48(FP), CX
+	MOVQ      dst+56(FP), AX
+	MOVQ      ldd+64(FP), CX
 	SHLQ      $0x02, CX
 	VMOVUPS.Z (AX), K1, Z0
-	MOVQ      n+0(FP), CX
-	MOVQ      p+8(FP), DX
-	MOVQ      ldp+16(FP), BX
+	MOVQ      n+0(FP), AX
+	MOVQ      v+32(FP), CX
+	MOVQ      p+16(FP), DX
+	MOVQ      ldp+24(FP), BX
 	SHLQ      $0x02, BX
-	MOVQ      v+24(FP), BX
-	MOVQ      ldv+32(FP), SI
-	SHLQ      $0x01, SI
+	MOVQ      ldv+48(FP), BX
+	SHLQ      $0x01, BX
+
+valuesBF161x_runAVX512:
+	MOVQ    size+8(FP), SI
+	CMPQ    AX, SI
+	CMOVQLT AX, SI
+	SUBQ    SI, AX
+	MOVQ    offset+40(FP), R9
+	SHLQ    $0x01, R9
+	MOVQ    (CX), DI
+	ADDQ    $+8, CX
+	MOVQ    (CX), R8
+	ADDQ    R9, DI
+	ADDQ    R9, R8
 
 valuesBF161x_loopAVX512:
-	VPMOVZXWD.Z  (BX), K1, Z2
-	VPSLLD       $0x10, Z2, Z2
-	VBROADCASTSS (DX), Z1
-	VFMADD231PS  Z2, Z1, Z0
-	ADDQ         $+4, DX
-	ADDQ         SI, BX
-	DECQ         CX
-	JNZ          valuesBF161x_loopAVX512
-	VMOVUPS      Z0, K1, (AX)
+	VPMOVZXWD.Z      (DI), K1, Z1
+	VPSLLD           $0x10, Z1, Z1
+	VFMADD231PS.BCST (DX), Z1, Z0
+	PREFETCHT0       (R8)
+	ADDQ             $+4, DX
+	ADDQ             BX, DI
+	ADDQ             BX, R8
+	DECQ             SI
+	JNZ              valuesBF161x_loopAVX512
+	TESTQ            AX, AX
+	JG               valuesBF161x_runAVX512
+	MOVQ             dst+56(FP), AX
+	MOVQ             ldd+64(FP), CX
+	SHLQ             $0x02, CX
+	VMOVUPS          Z0, K1, (AX)
 	VZEROUPPER
 	RET
 
-// func valuesBF161x64AVX512(n int, p *float32, ldp int, v *uint16, next *uint16, ldv int, dst *float32, ldd int)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·valuesBF161x64AVX512(SB), NOSPLIT, $0-64
-	MOVQ    dst+48(FP), AX
-	MOVQ    ldd+56(FP), CX
+// func valuesBF161x64AVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·valuesBF161x64AVX512(SB), NOSPLIT, $0-72
+	MOVQ    dst+56(FP), AX
+	MOVQ    ldd+64(FP), CX
 	SHLQ    $0x02, CX
 	VMOVUPS (AX), Z0
 	VMOVUPS 64(AX), Z1
 	VMOVUPS 128(AX), Z2
 	VMOVUPS 192(AX), Z3
-	MOVQ    n+0(FP), CX
-	MOVQ    p+8(FP), DX
-	MOVQ    ldp+16(FP), BX
+	MOVQ    n+0(FP), AX
+	MOVQ    v+32(FP), CX
+	MOVQ    p+16(FP), DX
+	MOVQ    ldp+24(FP), BX
 	SHLQ    $0x02, BX
-	MOVQ    v+24(FP), BX
-	MOVQ    ldv+40(FP), SI
-	SHLQ    $0x01, SI
-	MOVQ    next+32(FP), DI
+	MOVQ    ldv+48(FP), BX
+	SHLQ    $0x01, BX
+
+valuesBF161x64_runAVX512:
+	MOVQ    size+8(FP), SI
+	CMPQ    AX, SI
+	CMOVQLT AX, SI
+	SUBQ    SI, AX
+	MOVQ    offset+40(FP), R9
+	SHLQ    $0x01, R9
+	MOVQ    (CX), DI
+	ADDQ    $+8, CX
+	MOVQ    (CX), R8
+	ADDQ    R9, DI
+	ADDQ    R9, R8
 
 valuesBF161x64_loopAVX512:
 	VBROADCASTSS (DX), Z4
-	VPMOVZXWD    (BX), Z5
+	VPMOVZXWD    (DI), Z5
 	VPSLLD       $0x10, Z5, Z5
 	VFMADD231PS  Z5, Z4, Z0
-	VPMOVZXWD    32(BX), Z5
+	VPMOVZXWD    32(DI), Z5
 	VPSLLD       $0x10, Z5, Z5
 	VFMADD231PS  Z5, Z4, Z1
-	VPMOVZXWD    64(BX), Z5
+	VPMOVZXWD    64(DI), Z5
 	VPSLLD       $0x10, Z5, Z5
 	VFMADD231PS  Z5, Z4, Z2
-	VPMOVZXWD    96(BX), Z5
+	VPMOVZXWD    96(DI), Z5
 	VPSLLD       $0x10, Z5, Z5
 	VFMADD231PS  Z5, Z4, Z3
-	PREFETCHT0   (DI)
-	PREFETCHT0   64(DI)
-	ADDQ         SI, DI
+	PREFETCHT0   (R8)
+	PREFETCHT0   64(R8)
 	ADDQ         $+4, DX
-	ADDQ         SI, BX
-	DECQ         CX
+	ADDQ         BX, DI
+	ADDQ         BX, R8
+	DECQ         SI
 	JNZ          valuesBF161x64_loopAVX512
+	TESTQ        AX, AX
+	JG           valuesBF161x64_runAVX512
+	MOVQ         dst+56(FP), AX
+	MOVQ         ldd+64(FP), CX
+	SHLQ         $0x02, CX
 	VMOVUPS      Z0, (AX)
 	VMOVUPS      Z1, 64(AX)
 	VMOVUPS      Z2, 128(AX)
@@ -7579,48 +7978,66 @@ valuesBF161x64_loopAVX512:
 	VZEROUPPER
 	RET
 
-// func valuesBF162xAVX512(n int, p *float32, ldp int, v *uint16, ldv int, dst *float32, ldd int, cols int)
-// Requires: AVX, AVX512F, BMI2
-TEXT ·valuesBF162xAVX512(SB), NOSPLIT, $0-64
-	MOVQ      cols+56(FP), AX
+// func valuesBF162xAVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int, cols int)
+// Requires: AVX, AVX512F, BMI2, CMOV, MMX+
+TEXT ·valuesBF162xAVX512(SB), NOSPLIT, $0-80
+	MOVQ      cols+72(FP), AX
 	MOVQ      $+1, CX
 	SHLXQ     AX, CX, CX
 	DECQ      CX
 	KMOVW     CX, K1
-	MOVQ      dst+40(FP), AX
-	MOVQ      ldd+48(FP), CX
+	MOVQ      dst+56(FP), AX
+	MOVQ      ldd+64(FP), CX
 	SHLQ      $0x02, CX
 	VMOVUPS.Z (AX), K1, Z0
 	VMOVUPS.Z (AX)(CX*1), K1, Z1
-	MOVQ      n+0(FP), DX
-	MOVQ      p+8(FP), BX
-	MOVQ      ldp+16(FP), SI
-	SHLQ      $0x02, SI
-	MOVQ      v+24(FP), DI
-	MOVQ      ldv+32(FP), R8
-	SHLQ      $0x01, R8
+	MOVQ      n+0(FP), AX
+	MOVQ      v+32(FP), CX
+	MOVQ      p+16(FP), DX
+	MOVQ      ldp+24(FP), BX
+	SHLQ      $0x02, BX
+	MOVQ      ldv+48(FP), SI
+	SHLQ      $0x01, SI
+
+valuesBF162x_runAVX512:
+	MOVQ    size+8(FP), DI
+	CMPQ    AX, DI
+	CMOVQLT AX, DI
+	SUBQ    DI, AX
+	MOVQ    offset+40(FP), R10
+	SHLQ    $0x01, R10
+	MOVQ    (CX), R8
+	ADDQ    $+8, CX
+	MOVQ    (CX), R9
+	ADDQ    R10, R8
+	ADDQ    R10, R9
 
 valuesBF162x_loopAVX512:
-	VPMOVZXWD.Z  (DI), K1, Z3
-	VPSLLD       $0x10, Z3, Z3
-	VBROADCASTSS (BX), Z2
-	VFMADD231PS  Z3, Z2, Z0
-	VBROADCASTSS (BX)(SI*1), Z2
-	VFMADD231PS  Z3, Z2, Z1
-	ADDQ         $+4, BX
-	ADDQ         R8, DI
-	DECQ         DX
-	JNZ          valuesBF162x_loopAVX512
-	VMOVUPS      Z0, K1, (AX)
-	VMOVUPS      Z1, K1, (AX)(CX*1)
+	VPMOVZXWD.Z      (R8), K1, Z2
+	VPSLLD           $0x10, Z2, Z2
+	VFMADD231PS.BCST (DX), Z2, Z0
+	VFMADD231PS.BCST (DX)(BX*1), Z2, Z1
+	PREFETCHT0       (R9)
+	ADDQ             $+4, DX
+	ADDQ             SI, R8
+	ADDQ             SI, R9
+	DECQ             DI
+	JNZ              valuesBF162x_loopAVX512
+	TESTQ            AX, AX
+	JG               valuesBF162x_runAVX512
+	MOVQ             dst+56(FP), AX
+	MOVQ             ldd+64(FP), CX
+	SHLQ             $0x02, CX
+	VMOVUPS          Z0, K1, (AX)
+	VMOVUPS          Z1, K1, (AX)(CX*1)
 	VZEROUPPER
 	RET
 
-// func valuesBF162x64AVX512(n int, p *float32, ldp int, v *uint16, next *uint16, ldv int, dst *float32, ldd int)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·valuesBF162x64AVX512(SB), NOSPLIT, $0-64
-	MOVQ    dst+48(FP), AX
-	MOVQ    ldd+56(FP), CX
+// func valuesBF162x64AVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·valuesBF162x64AVX512(SB), NOSPLIT, $0-72
+	MOVQ    dst+56(FP), AX
+	MOVQ    ldd+64(FP), CX
 	SHLQ    $0x02, CX
 	VMOVUPS (AX), Z0
 	VMOVUPS 64(AX), Z1
@@ -7630,41 +8047,58 @@ TEXT ·valuesBF162x64AVX512(SB), NOSPLIT, $0-64
 	VMOVUPS 64(AX)(CX*1), Z5
 	VMOVUPS 128(AX)(CX*1), Z6
 	VMOVUPS 192(AX)(CX*1), Z7
-	MOVQ    n+0(FP), DX
-	MOVQ    p+8(FP), BX
-	MOVQ    ldp+16(FP), SI
-	SHLQ    $0x02, SI
-	MOVQ    v+24(FP), DI
-	MOVQ    ldv+40(FP), R8
-	SHLQ    $0x01, R8
-	MOVQ    next+32(FP), R9
+	MOVQ    n+0(FP), AX
+	MOVQ    v+32(FP), CX
+	MOVQ    p+16(FP), DX
+	MOVQ    ldp+24(FP), BX
+	SHLQ    $0x02, BX
+	MOVQ    ldv+48(FP), SI
+	SHLQ    $0x01, SI
+
+valuesBF162x64_runAVX512:
+	MOVQ    size+8(FP), DI
+	CMPQ    AX, DI
+	CMOVQLT AX, DI
+	SUBQ    DI, AX
+	MOVQ    offset+40(FP), R10
+	SHLQ    $0x01, R10
+	MOVQ    (CX), R8
+	ADDQ    $+8, CX
+	MOVQ    (CX), R9
+	ADDQ    R10, R8
+	ADDQ    R10, R9
 
 valuesBF162x64_loopAVX512:
-	VPMOVZXWD    (DI), Z9
+	VPMOVZXWD    (R8), Z9
 	VPSLLD       $0x10, Z9, Z9
-	VPMOVZXWD    32(DI), Z10
+	VPMOVZXWD    32(R8), Z10
 	VPSLLD       $0x10, Z10, Z10
-	VPMOVZXWD    64(DI), Z11
+	VPMOVZXWD    64(R8), Z11
 	VPSLLD       $0x10, Z11, Z11
-	VPMOVZXWD    96(DI), Z12
+	VPMOVZXWD    96(R8), Z12
 	VPSLLD       $0x10, Z12, Z12
-	VBROADCASTSS (BX), Z8
+	VBROADCASTSS (DX), Z8
 	VFMADD231PS  Z9, Z8, Z0
 	VFMADD231PS  Z10, Z8, Z1
 	VFMADD231PS  Z11, Z8, Z2
 	VFMADD231PS  Z12, Z8, Z3
-	VBROADCASTSS (BX)(SI*1), Z8
+	VBROADCASTSS (DX)(BX*1), Z8
 	VFMADD231PS  Z9, Z8, Z4
 	VFMADD231PS  Z10, Z8, Z5
 	VFMADD231PS  Z11, Z8, Z6
 	VFMADD231PS  Z12, Z8, Z7
 	PREFETCHT0   (R9)
 	PREFETCHT0   64(R9)
-	ADDQ         R8, R9
-	ADDQ         $+4, BX
-	ADDQ         R8, DI
-	DECQ         DX
+	ADDQ         $+4, DX
+	ADDQ         SI, R8
+	ADDQ         SI, R9
+	DECQ         DI
 	JNZ          valuesBF162x64_loopAVX512
+	TESTQ        AX, AX
+	JG           valuesBF162x64_runAVX512
+	MOVQ         dst+56(FP), AX
+	MOVQ         ldd+64(FP), CX
+	SHLQ         $0x02, CX
 	VMOVUPS      Z0, (AX)
 	VMOVUPS      Z1, 64(AX)
 	VMOVUPS      Z2, 128(AX)
@@ -7676,52 +8110,69 @@ valuesBF162x64_loopAVX512:
 	VZEROUPPER
 	RET
 
-// func valuesBF163xAVX512(n int, p *float32, ldp int, v *uint16, ldv int, dst *float32, ldd int, cols int)
-// Requires: AVX, AVX512F, BMI2
-TEXT ·valuesBF163xAVX512(SB), NOSPLIT, $0-64
-	MOVQ      cols+56(FP), AX
+// func valuesBF163xAVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int, cols int)
+// Requires: AVX, AVX512F, BMI2, CMOV, MMX+
+TEXT ·valuesBF163xAVX512(SB), NOSPLIT, $0-80
+	MOVQ      cols+72(FP), AX
 	MOVQ      $+1, CX
 	SHLXQ     AX, CX, CX
 	DECQ      CX
 	KMOVW     CX, K1
-	MOVQ      dst+40(FP), AX
-	MOVQ      ldd+48(FP), CX
+	MOVQ      dst+56(FP), AX
+	MOVQ      ldd+64(FP), CX
 	SHLQ      $0x02, CX
 	VMOVUPS.Z (AX), K1, Z0
 	VMOVUPS.Z (AX)(CX*1), K1, Z1
 	VMOVUPS.Z (AX)(CX*2), K1, Z2
-	MOVQ      n+0(FP), DX
-	MOVQ      p+8(FP), BX
-	MOVQ      ldp+16(FP), SI
-	SHLQ      $0x02, SI
-	MOVQ      v+24(FP), DI
-	MOVQ      ldv+32(FP), R8
-	SHLQ      $0x01, R8
+	MOVQ      n+0(FP), AX
+	MOVQ      v+32(FP), CX
+	MOVQ      p+16(FP), DX
+	MOVQ      ldp+24(FP), BX
+	SHLQ      $0x02, BX
+	MOVQ      ldv+48(FP), SI
+	SHLQ      $0x01, SI
+
+valuesBF163x_runAVX512:
+	MOVQ    size+8(FP), DI
+	CMPQ    AX, DI
+	CMOVQLT AX, DI
+	SUBQ    DI, AX
+	MOVQ    offset+40(FP), R10
+	SHLQ    $0x01, R10
+	MOVQ    (CX), R8
+	ADDQ    $+8, CX
+	MOVQ    (CX), R9
+	ADDQ    R10, R8
+	ADDQ    R10, R9
 
 valuesBF163x_loopAVX512:
-	VPMOVZXWD.Z  (DI), K1, Z4
-	VPSLLD       $0x10, Z4, Z4
-	VBROADCASTSS (BX), Z3
-	VFMADD231PS  Z4, Z3, Z0
-	VBROADCASTSS (BX)(SI*1), Z3
-	VFMADD231PS  Z4, Z3, Z1
-	VBROADCASTSS (BX)(SI*2), Z3
-	VFMADD231PS  Z4, Z3, Z2
-	ADDQ         $+4, BX
-	ADDQ         R8, DI
-	DECQ         DX
-	JNZ          valuesBF163x_loopAVX512
-	VMOVUPS      Z0, K1, (AX)
-	VMOVUPS      Z1, K1, (AX)(CX*1)
-	VMOVUPS      Z2, K1, (AX)(CX*2)
+	VPMOVZXWD.Z      (R8), K1, Z3
+	VPSLLD           $0x10, Z3, Z3
+	VFMADD231PS.BCST (DX), Z3, Z0
+	VFMADD231PS.BCST (DX)(BX*1), Z3, Z1
+	VFMADD231PS.BCST (DX)(BX*2), Z3, Z2
+	PREFETCHT0       (R9)
+	ADDQ             $+4, DX
+	ADDQ             SI, R8
+	ADDQ             SI, R9
+	DECQ             DI
+	JNZ              valuesBF163x_loopAVX512
+	TESTQ            AX, AX
+	JG               valuesBF163x_runAVX512
+	MOVQ             dst+56(FP), AX
+	MOVQ             ldd+64(FP), CX
+	SHLQ             $0x02, CX
+	VMOVUPS          Z0, K1, (AX)
+	VMOVUPS          Z1, K1, (AX)(CX*1)
+	VMOVUPS          Z2, K1, (AX)(CX*2)
 	VZEROUPPER
 	RET
 
-// func valuesBF163x64AVX512(n int, p *float32, ldp int, v *uint16, next *uint16, ldv int, dst *float32, ldd int)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·valuesBF163x64AVX512(SB), NOSPLIT, $0-64
-	MOVQ    dst+48(FP), AX
-	MOVQ    ldd+56(FP), CX
+// func valuesBF163x64AVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·valuesBF163x64AVX512(SB), NOSPLIT, $0-72
+	MOVQ    dst+56(FP), AX
+	MOVQ    ldd+64(FP), CX
 	SHLQ    $0x02, CX
 	VMOVUPS (AX), Z0
 	VMOVUPS 64(AX), Z1
@@ -7735,46 +8186,63 @@ TEXT ·valuesBF163x64AVX512(SB), NOSPLIT, $0-64
 	VMOVUPS 64(AX)(CX*2), Z9
 	VMOVUPS 128(AX)(CX*2), Z10
 	VMOVUPS 192(AX)(CX*2), Z11
-	MOVQ    n+0(FP), DX
-	MOVQ    p+8(FP), BX
-	MOVQ    ldp+16(FP), SI
-	SHLQ    $0x02, SI
-	MOVQ    v+24(FP), DI
-	MOVQ    ldv+40(FP), R8
-	SHLQ    $0x01, R8
-	MOVQ    next+32(FP), R9
+	MOVQ    n+0(FP), AX
+	MOVQ    v+32(FP), CX
+	MOVQ    p+16(FP), DX
+	MOVQ    ldp+24(FP), BX
+	SHLQ    $0x02, BX
+	MOVQ    ldv+48(FP), SI
+	SHLQ    $0x01, SI
+
+valuesBF163x64_runAVX512:
+	MOVQ    size+8(FP), DI
+	CMPQ    AX, DI
+	CMOVQLT AX, DI
+	SUBQ    DI, AX
+	MOVQ    offset+40(FP), R10
+	SHLQ    $0x01, R10
+	MOVQ    (CX), R8
+	ADDQ    $+8, CX
+	MOVQ    (CX), R9
+	ADDQ    R10, R8
+	ADDQ    R10, R9
 
 valuesBF163x64_loopAVX512:
-	VPMOVZXWD    (DI), Z13
+	VPMOVZXWD    (R8), Z13
 	VPSLLD       $0x10, Z13, Z13
-	VPMOVZXWD    32(DI), Z14
+	VPMOVZXWD    32(R8), Z14
 	VPSLLD       $0x10, Z14, Z14
-	VPMOVZXWD    64(DI), Z15
+	VPMOVZXWD    64(R8), Z15
 	VPSLLD       $0x10, Z15, Z15
-	VPMOVZXWD    96(DI), Z16
+	VPMOVZXWD    96(R8), Z16
 	VPSLLD       $0x10, Z16, Z16
-	VBROADCASTSS (BX), Z12
+	VBROADCASTSS (DX), Z12
 	VFMADD231PS  Z13, Z12, Z0
 	VFMADD231PS  Z14, Z12, Z1
 	VFMADD231PS  Z15, Z12, Z2
 	VFMADD231PS  Z16, Z12, Z3
-	VBROADCASTSS (BX)(SI*1), Z12
+	VBROADCASTSS (DX)(BX*1), Z12
 	VFMADD231PS  Z13, Z12, Z4
 	VFMADD231PS  Z14, Z12, Z5
 	VFMADD231PS  Z15, Z12, Z6
 	VFMADD231PS  Z16, Z12, Z7
-	VBROADCASTSS (BX)(SI*2), Z12
+	VBROADCASTSS (DX)(BX*2), Z12
 	VFMADD231PS  Z13, Z12, Z8
 	VFMADD231PS  Z14, Z12, Z9
 	VFMADD231PS  Z15, Z12, Z10
 	VFMADD231PS  Z16, Z12, Z11
 	PREFETCHT0   (R9)
 	PREFETCHT0   64(R9)
-	ADDQ         R8, R9
-	ADDQ         $+4, BX
-	ADDQ         R8, DI
-	DECQ         DX
+	ADDQ         $+4, DX
+	ADDQ         SI, R8
+	ADDQ         SI, R9
+	DECQ         DI
 	JNZ          valuesBF163x64_loopAVX512
+	TESTQ        AX, AX
+	JG           valuesBF163x64_runAVX512
+	MOVQ         dst+56(FP), AX
+	MOVQ         ldd+64(FP), CX
+	SHLQ         $0x02, CX
 	VMOVUPS      Z0, (AX)
 	VMOVUPS      Z1, 64(AX)
 	VMOVUPS      Z2, 128(AX)
@@ -7790,16 +8258,16 @@ valuesBF163x64_loopAVX512:
 	VZEROUPPER
 	RET
 
-// func valuesBF164xAVX512(n int, p *float32, ldp int, v *uint16, ldv int, dst *float32, ldd int, cols int)
-// Requires: AVX, AVX512F, BMI2
-TEXT ·valuesBF164xAVX512(SB), NOSPLIT, $0-64
-	MOVQ      cols+56(FP), AX
+// func valuesBF164xAVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int, cols int)
+// Requires: AVX, AVX512F, BMI2, CMOV, MMX+
+TEXT ·valuesBF164xAVX512(SB), NOSPLIT, $0-80
+	MOVQ      cols+72(FP), AX
 	MOVQ      $+1, CX
 	SHLXQ     AX, CX, CX
 	DECQ      CX
 	KMOVW     CX, K1
-	MOVQ      dst+40(FP), AX
-	MOVQ      ldd+48(FP), CX
+	MOVQ      dst+56(FP), AX
+	MOVQ      ldd+64(FP), CX
 	SHLQ      $0x02, CX
 	LEAQ      (AX)(CX*2), DX
 	ADDQ      CX, DX
@@ -7807,44 +8275,62 @@ TEXT ·valuesBF164xAVX512(SB), NOSPLIT, $0-64
 	VMOVUPS.Z (AX)(CX*1), K1, Z1
 	VMOVUPS.Z (AX)(CX*2), K1, Z2
 	VMOVUPS.Z (DX), K1, Z3
-	MOVQ      n+0(FP), BX
-	MOVQ      p+8(FP), SI
-	MOVQ      ldp+16(FP), DI
-	SHLQ      $0x02, DI
-	LEAQ      (SI)(DI*2), R8
-	ADDQ      DI, R8
-	MOVQ      v+24(FP), R9
-	MOVQ      ldv+32(FP), R10
-	SHLQ      $0x01, R10
+	MOVQ      n+0(FP), AX
+	MOVQ      v+32(FP), CX
+	MOVQ      p+16(FP), DX
+	MOVQ      ldp+24(FP), BX
+	SHLQ      $0x02, BX
+	LEAQ      (DX)(BX*2), SI
+	ADDQ      BX, SI
+	MOVQ      ldv+48(FP), DI
+	SHLQ      $0x01, DI
+
+valuesBF164x_runAVX512:
+	MOVQ    size+8(FP), R8
+	CMPQ    AX, R8
+	CMOVQLT AX, R8
+	SUBQ    R8, AX
+	MOVQ    offset+40(FP), R11
+	SHLQ    $0x01, R11
+	MOVQ    (CX), R9
+	ADDQ    $+8, CX
+	MOVQ    (CX), R10
+	ADDQ    R11, R9
+	ADDQ    R11, R10
 
 valuesBF164x_loopAVX512:
-	VPMOVZXWD.Z  (R9), K1, Z5
-	VPSLLD       $0x10, Z5, Z5
-	VBROADCASTSS (SI), Z4
-	VFMADD231PS  Z5, Z4, Z0
-	VBROADCASTSS (SI)(DI*1), Z4
-	VFMADD231PS  Z5, Z4, Z1
-	VBROADCASTSS (SI)(DI*2), Z4
-	VFMADD231PS  Z5, Z4, Z2
-	VBROADCASTSS (R8), Z4
-	VFMADD231PS  Z5, Z4, Z3
-	ADDQ         $+4, SI
-	ADDQ         $+4, R8
-	ADDQ         R10, R9
-	DECQ         BX
-	JNZ          valuesBF164x_loopAVX512
-	VMOVUPS      Z0, K1, (AX)
-	VMOVUPS      Z1, K1, (AX)(CX*1)
-	VMOVUPS      Z2, K1, (AX)(CX*2)
-	VMOVUPS      Z3, K1, (DX)
+	VPMOVZXWD.Z      (R9), K1, Z4
+	VPSLLD           $0x10, Z4, Z4
+	VFMADD231PS.BCST (DX), Z4, Z0
+	VFMADD231PS.BCST (DX)(BX*1), Z4, Z1
+	VFMADD231PS.BCST (DX)(BX*2), Z4, Z2
+	VFMADD231PS.BCST (SI), Z4, Z3
+	PREFETCHT0       (R10)
+	ADDQ             $+4, DX
+	ADDQ             $+4, SI
+	ADDQ             DI, R9
+	ADDQ             DI, R10
+	DECQ             R8
+	JNZ              valuesBF164x_loopAVX512
+	TESTQ            AX, AX
+	JG               valuesBF164x_runAVX512
+	MOVQ             dst+56(FP), AX
+	MOVQ             ldd+64(FP), CX
+	SHLQ             $0x02, CX
+	LEAQ             (AX)(CX*2), DX
+	ADDQ             CX, DX
+	VMOVUPS          Z0, K1, (AX)
+	VMOVUPS          Z1, K1, (AX)(CX*1)
+	VMOVUPS          Z2, K1, (AX)(CX*2)
+	VMOVUPS          Z3, K1, (DX)
 	VZEROUPPER
 	RET
 
-// func valuesBF164x64AVX512(n int, p *float32, ldp int, v *uint16, next *uint16, ldv int, dst *float32, ldd int)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·valuesBF164x64AVX512(SB), NOSPLIT, $0-64
-	MOVQ    dst+48(FP), AX
-	MOVQ    ldd+56(FP), CX
+// func valuesBF164x64AVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·valuesBF164x64AVX512(SB), NOSPLIT, $0-72
+	MOVQ    dst+56(FP), AX
+	MOVQ    ldd+64(FP), CX
 	SHLQ    $0x02, CX
 	LEAQ    (AX)(CX*2), DX
 	ADDQ    CX, DX
@@ -7864,16 +8350,28 @@ TEXT ·valuesBF164x64AVX512(SB), NOSPLIT, $0-64
 	VMOVUPS 64(DX), Z13
 	VMOVUPS 128(DX), Z14
 	VMOVUPS 192(DX), Z15
-	MOVQ    n+0(FP), BX
-	MOVQ    p+8(FP), SI
-	MOVQ    ldp+16(FP), DI
-	SHLQ    $0x02, DI
-	LEAQ    (SI)(DI*2), R8
-	ADDQ    DI, R8
-	MOVQ    v+24(FP), R9
-	MOVQ    ldv+40(FP), R10
-	SHLQ    $0x01, R10
-	MOVQ    next+32(FP), R11
+	MOVQ    n+0(FP), AX
+	MOVQ    v+32(FP), CX
+	MOVQ    p+16(FP), DX
+	MOVQ    ldp+24(FP), BX
+	SHLQ    $0x02, BX
+	LEAQ    (DX)(BX*2), SI
+	ADDQ    BX, SI
+	MOVQ    ldv+48(FP), DI
+	SHLQ    $0x01, DI
+
+valuesBF164x64_runAVX512:
+	MOVQ    size+8(FP), R8
+	CMPQ    AX, R8
+	CMOVQLT AX, R8
+	SUBQ    R8, AX
+	MOVQ    offset+40(FP), R11
+	SHLQ    $0x01, R11
+	MOVQ    (CX), R9
+	ADDQ    $+8, CX
+	MOVQ    (CX), R10
+	ADDQ    R11, R9
+	ADDQ    R11, R10
 
 valuesBF164x64_loopAVX512:
 	VPMOVZXWD    (R9), Z17
@@ -7884,34 +8382,41 @@ valuesBF164x64_loopAVX512:
 	VPSLLD       $0x10, Z19, Z19
 	VPMOVZXWD    96(R9), Z20
 	VPSLLD       $0x10, Z20, Z20
-	VBROADCASTSS (SI), Z16
+	VBROADCASTSS (DX), Z16
 	VFMADD231PS  Z17, Z16, Z0
 	VFMADD231PS  Z18, Z16, Z1
 	VFMADD231PS  Z19, Z16, Z2
 	VFMADD231PS  Z20, Z16, Z3
-	VBROADCASTSS (SI)(DI*1), Z16
+	VBROADCASTSS (DX)(BX*1), Z16
 	VFMADD231PS  Z17, Z16, Z4
 	VFMADD231PS  Z18, Z16, Z5
 	VFMADD231PS  Z19, Z16, Z6
 	VFMADD231PS  Z20, Z16, Z7
-	VBROADCASTSS (SI)(DI*2), Z16
+	VBROADCASTSS (DX)(BX*2), Z16
 	VFMADD231PS  Z17, Z16, Z8
 	VFMADD231PS  Z18, Z16, Z9
 	VFMADD231PS  Z19, Z16, Z10
 	VFMADD231PS  Z20, Z16, Z11
-	VBROADCASTSS (R8), Z16
+	VBROADCASTSS (SI), Z16
 	VFMADD231PS  Z17, Z16, Z12
 	VFMADD231PS  Z18, Z16, Z13
 	VFMADD231PS  Z19, Z16, Z14
 	VFMADD231PS  Z20, Z16, Z15
-	PREFETCHT0   (R11)
-	PREFETCHT0   64(R11)
-	ADDQ         R10, R11
+	PREFETCHT0   (R10)
+	PREFETCHT0   64(R10)
+	ADDQ         $+4, DX
 	ADDQ         $+4, SI
-	ADDQ         $+4, R8
-	ADDQ         R10, R9
-	DECQ         BX
+	ADDQ         DI, R9
+	ADDQ         DI, R10
+	DECQ         R8
 	JNZ          valuesBF164x64_loopAVX512
+	TESTQ        AX, AX
+	JG           valuesBF164x64_runAVX512
+	MOVQ         dst+56(FP), AX
+	MOVQ         ldd+64(FP), CX
+	SHLQ         $0x02, CX
+	LEAQ         (AX)(CX*2), DX
+	ADDQ         CX, DX
 	VMOVUPS      Z0, (AX)
 	VMOVUPS      Z1, 64(AX)
 	VMOVUPS      Z2, 128(AX)
@@ -7931,16 +8436,16 @@ valuesBF164x64_loopAVX512:
 	VZEROUPPER
 	RET
 
-// func valuesBF165xAVX512(n int, p *float32, ldp int, v *uint16, ldv int, dst *float32, ldd int, cols int)
-// Requires: AVX, AVX512F, BMI2
-TEXT ·valuesBF165xAVX512(SB), NOSPLIT, $0-64
-	MOVQ      cols+56(FP), AX
+// func valuesBF165xAVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int, cols int)
+// Requires: AVX, AVX512F, BMI2, CMOV, MMX+
+TEXT ·valuesBF165xAVX512(SB), NOSPLIT, $0-80
+	MOVQ      cols+72(FP), AX
 	MOVQ      $+1, CX
 	SHLXQ     AX, CX, CX
 	DECQ      CX
 	KMOVW     CX, K1
-	MOVQ      dst+40(FP), AX
-	MOVQ      ldd+48(FP), CX
+	MOVQ      dst+56(FP), AX
+	MOVQ      ldd+64(FP), CX
 	SHLQ      $0x02, CX
 	LEAQ      (AX)(CX*2), DX
 	ADDQ      CX, DX
@@ -7949,47 +8454,64 @@ TEXT ·valuesBF165xAVX512(SB), NOSPLIT, $0-64
 	VMOVUPS.Z (AX)(CX*2), K1, Z2
 	VMOVUPS.Z (DX), K1, Z3
 	VMOVUPS.Z (DX)(CX*1), K1, Z4
-	MOVQ      n+0(FP), BX
-	MOVQ      p+8(FP), SI
-	MOVQ      ldp+16(FP), DI
-	SHLQ      $0x02, DI
-	LEAQ      (SI)(DI*2), R8
-	ADDQ      DI, R8
-	MOVQ      v+24(FP), R9
-	MOVQ      ldv+32(FP), R10
-	SHLQ      $0x01, R10
+	MOVQ      n+0(FP), AX
+	MOVQ      v+32(FP), CX
+	MOVQ      p+16(FP), DX
+	MOVQ      ldp+24(FP), BX
+	SHLQ      $0x02, BX
+	LEAQ      (DX)(BX*2), SI
+	ADDQ      BX, SI
+	MOVQ      ldv+48(FP), DI
+	SHLQ      $0x01, DI
+
+valuesBF165x_runAVX512:
+	MOVQ    size+8(FP), R8
+	CMPQ    AX, R8
+	CMOVQLT AX, R8
+	SUBQ    R8, AX
+	MOVQ    offset+40(FP), R11
+	SHLQ    $0x01, R11
+	MOVQ    (CX), R9
+	ADDQ    $+8, CX
+	MOVQ    (CX), R10
+	ADDQ    R11, R9
+	ADDQ    R11, R10
 
 valuesBF165x_loopAVX512:
-	VPMOVZXWD.Z  (R9), K1, Z6
-	VPSLLD       $0x10, Z6, Z6
-	VBROADCASTSS (SI), Z5
-	VFMADD231PS  Z6, Z5, Z0
-	VBROADCASTSS (SI)(DI*1), Z5
-	VFMADD231PS  Z6, Z5, Z1
-	VBROADCASTSS (SI)(DI*2), Z5
-	VFMADD231PS  Z6, Z5, Z2
-	VBROADCASTSS (R8), Z5
-	VFMADD231PS  Z6, Z5, Z3
-	VBROADCASTSS (R8)(DI*1), Z5
-	VFMADD231PS  Z6, Z5, Z4
-	ADDQ         $+4, SI
-	ADDQ         $+4, R8
-	ADDQ         R10, R9
-	DECQ         BX
-	JNZ          valuesBF165x_loopAVX512
-	VMOVUPS      Z0, K1, (AX)
-	VMOVUPS      Z1, K1, (AX)(CX*1)
-	VMOVUPS      Z2, K1, (AX)(CX*2)
-	VMOVUPS      Z3, K1, (DX)
-	VMOVUPS      Z4, K1, (DX)(CX*1)
+	VPMOVZXWD.Z      (R9), K1, Z5
+	VPSLLD           $0x10, Z5, Z5
+	VFMADD231PS.BCST (DX), Z5, Z0
+	VFMADD231PS.BCST (DX)(BX*1), Z5, Z1
+	VFMADD231PS.BCST (DX)(BX*2), Z5, Z2
+	VFMADD231PS.BCST (SI), Z5, Z3
+	VFMADD231PS.BCST (SI)(BX*1), Z5, Z4
+	PREFETCHT0       (R10)
+	ADDQ             $+4, DX
+	ADDQ             $+4, SI
+	ADDQ             DI, R9
+	ADDQ             DI, R10
+	DECQ             R8
+	JNZ              valuesBF165x_loopAVX512
+	TESTQ            AX, AX
+	JG               valuesBF165x_runAVX512
+	MOVQ             dst+56(FP), AX
+	MOVQ             ldd+64(FP), CX
+	SHLQ             $0x02, CX
+	LEAQ             (AX)(CX*2), DX
+	ADDQ             CX, DX
+	VMOVUPS          Z0, K1, (AX)
+	VMOVUPS          Z1, K1, (AX)(CX*1)
+	VMOVUPS          Z2, K1, (AX)(CX*2)
+	VMOVUPS          Z3, K1, (DX)
+	VMOVUPS          Z4, K1, (DX)(CX*1)
 	VZEROUPPER
 	RET
 
-// func valuesBF165x64AVX512(n int, p *float32, ldp int, v *uint16, next *uint16, ldv int, dst *float32, ldd int)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·valuesBF165x64AVX512(SB), NOSPLIT, $0-64
-	MOVQ    dst+48(FP), AX
-	MOVQ    ldd+56(FP), CX
+// func valuesBF165x64AVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·valuesBF165x64AVX512(SB), NOSPLIT, $0-72
+	MOVQ    dst+56(FP), AX
+	MOVQ    ldd+64(FP), CX
 	SHLQ    $0x02, CX
 	LEAQ    (AX)(CX*2), DX
 	ADDQ    CX, DX
@@ -8013,16 +8535,28 @@ TEXT ·valuesBF165x64AVX512(SB), NOSPLIT, $0-64
 	VMOVUPS 64(DX)(CX*1), Z17
 	VMOVUPS 128(DX)(CX*1), Z18
 	VMOVUPS 192(DX)(CX*1), Z19
-	MOVQ    n+0(FP), BX
-	MOVQ    p+8(FP), SI
-	MOVQ    ldp+16(FP), DI
-	SHLQ    $0x02, DI
-	LEAQ    (SI)(DI*2), R8
-	ADDQ    DI, R8
-	MOVQ    v+24(FP), R9
-	MOVQ    ldv+40(FP), R10
-	SHLQ    $0x01, R10
-	MOVQ    next+32(FP), R11
+	MOVQ    n+0(FP), AX
+	MOVQ    v+32(FP), CX
+	MOVQ    p+16(FP), DX
+	MOVQ    ldp+24(FP), BX
+	SHLQ    $0x02, BX
+	LEAQ    (DX)(BX*2), SI
+	ADDQ    BX, SI
+	MOVQ    ldv+48(FP), DI
+	SHLQ    $0x01, DI
+
+valuesBF165x64_runAVX512:
+	MOVQ    size+8(FP), R8
+	CMPQ    AX, R8
+	CMOVQLT AX, R8
+	SUBQ    R8, AX
+	MOVQ    offset+40(FP), R11
+	SHLQ    $0x01, R11
+	MOVQ    (CX), R9
+	ADDQ    $+8, CX
+	MOVQ    (CX), R10
+	ADDQ    R11, R9
+	ADDQ    R11, R10
 
 valuesBF165x64_loopAVX512:
 	VPMOVZXWD    (R9), Z21
@@ -8033,39 +8567,46 @@ valuesBF165x64_loopAVX512:
 	VPSLLD       $0x10, Z23, Z23
 	VPMOVZXWD    96(R9), Z24
 	VPSLLD       $0x10, Z24, Z24
-	VBROADCASTSS (SI), Z20
+	VBROADCASTSS (DX), Z20
 	VFMADD231PS  Z21, Z20, Z0
 	VFMADD231PS  Z22, Z20, Z1
 	VFMADD231PS  Z23, Z20, Z2
 	VFMADD231PS  Z24, Z20, Z3
-	VBROADCASTSS (SI)(DI*1), Z20
+	VBROADCASTSS (DX)(BX*1), Z20
 	VFMADD231PS  Z21, Z20, Z4
 	VFMADD231PS  Z22, Z20, Z5
 	VFMADD231PS  Z23, Z20, Z6
 	VFMADD231PS  Z24, Z20, Z7
-	VBROADCASTSS (SI)(DI*2), Z20
+	VBROADCASTSS (DX)(BX*2), Z20
 	VFMADD231PS  Z21, Z20, Z8
 	VFMADD231PS  Z22, Z20, Z9
 	VFMADD231PS  Z23, Z20, Z10
 	VFMADD231PS  Z24, Z20, Z11
-	VBROADCASTSS (R8), Z20
+	VBROADCASTSS (SI), Z20
 	VFMADD231PS  Z21, Z20, Z12
 	VFMADD231PS  Z22, Z20, Z13
 	VFMADD231PS  Z23, Z20, Z14
 	VFMADD231PS  Z24, Z20, Z15
-	VBROADCASTSS (R8)(DI*1), Z20
+	VBROADCASTSS (SI)(BX*1), Z20
 	VFMADD231PS  Z21, Z20, Z16
 	VFMADD231PS  Z22, Z20, Z17
 	VFMADD231PS  Z23, Z20, Z18
 	VFMADD231PS  Z24, Z20, Z19
-	PREFETCHT0   (R11)
-	PREFETCHT0   64(R11)
-	ADDQ         R10, R11
+	PREFETCHT0   (R10)
+	PREFETCHT0   64(R10)
+	ADDQ         $+4, DX
 	ADDQ         $+4, SI
-	ADDQ         $+4, R8
-	ADDQ         R10, R9
-	DECQ         BX
+	ADDQ         DI, R9
+	ADDQ         DI, R10
+	DECQ         R8
 	JNZ          valuesBF165x64_loopAVX512
+	TESTQ        AX, AX
+	JG           valuesBF165x64_runAVX512
+	MOVQ         dst+56(FP), AX
+	MOVQ         ldd+64(FP), CX
+	SHLQ         $0x02, CX
+	LEAQ         (AX)(CX*2), DX
+	ADDQ         CX, DX
 	VMOVUPS      Z0, (AX)
 	VMOVUPS      Z1, 64(AX)
 	VMOVUPS      Z2, 128(AX)
@@ -8089,16 +8630,16 @@ valuesBF165x64_loopAVX512:
 	VZEROUPPER
 	RET
 
-// func valuesBF166xAVX512(n int, p *float32, ldp int, v *uint16, ldv int, dst *float32, ldd int, cols int)
-// Requires: AVX, AVX512F, BMI2
-TEXT ·valuesBF166xAVX512(SB), NOSPLIT, $0-64
-	MOVQ      cols+56(FP), AX
+// func valuesBF166xAVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int, cols int)
+// Requires: AVX, AVX512F, BMI2, CMOV, MMX+
+TEXT ·valuesBF166xAVX512(SB), NOSPLIT, $0-80
+	MOVQ      cols+72(FP), AX
 	MOVQ      $+1, CX
 	SHLXQ     AX, CX, CX
 	DECQ      CX
 	KMOVW     CX, K1
-	MOVQ      dst+40(FP), AX
-	MOVQ      ldd+48(FP), CX
+	MOVQ      dst+56(FP), AX
+	MOVQ      ldd+64(FP), CX
 	SHLQ      $0x02, CX
 	LEAQ      (AX)(CX*2), DX
 	ADDQ      CX, DX
@@ -8108,50 +8649,66 @@ TEXT ·valuesBF166xAVX512(SB), NOSPLIT, $0-64
 	VMOVUPS.Z (DX), K1, Z3
 	VMOVUPS.Z (DX)(CX*1), K1, Z4
 	VMOVUPS.Z (DX)(CX*2), K1, Z5
-	MOVQ      n+0(FP), BX
-	MOVQ      p+8(FP), SI
-	MOVQ      ldp+16(FP), DI
-	SHLQ      $0x02, DI
-	LEAQ      (SI)(DI*2), R8
-	ADDQ      DI, R8
-	MOVQ      v+24(FP), R9
-	MOVQ      ldv+32(FP), R10
-	SHLQ      $0x01, R10
+	MOVQ      n+0(FP), AX
+	MOVQ      v+32(FP), CX
+	MOVQ      p+16(FP), DX
+	MOVQ      ldp+24(FP), BX
+	SHLQ      $0x02, BX
+	LEAQ      (DX)(BX*2), SI
+	ADDQ      BX, SI
+	MOVQ      ldv+48(FP), DI
+	SHLQ      $0x01, DI
+
+valuesBF166x_runAVX512:
+	MOVQ    size+8(FP), R8
+	CMPQ    AX, R8
+	CMOVQLT AX, R8
+	SUBQ    R8, AX
+	MOVQ    offset+40(FP), R11
+	SHLQ    $0x01, R11
+	MOVQ    (CX), R9
+	ADDQ    $+8, CX
+	MOVQ    (CX), R10
+	ADDQ    R11, R9
+	ADDQ    R11, R10
 
 valuesBF166x_loopAVX512:
-	VPMOVZXWD.Z  (R9), K1, Z7
-	VPSLLD       $0x10, Z7, Z7
-	VBROADCASTSS (SI), Z6
-	VFMADD231PS  Z7, Z6, Z0
-	VBROADCASTSS (SI)(DI*1), Z6
-	VFMADD231PS  Z7, Z6, Z1
-	VBROADCASTSS (SI)(DI*2), Z6
-	VFMADD231PS  Z7, Z6, Z2
-	VBROADCASTSS (R8), Z6
-	VFMADD231PS  Z7, Z6, Z3
-	VBROADCASTSS (R8)(DI*1), Z6
-	VFMADD231PS  Z7, Z6, Z4
-	VBROADCASTSS (R8)(DI*2), Z6
-	VFMADD231PS  Z7, Z6, Z5
-	ADDQ         $+4, SI
-	ADDQ         $+4, R8
-	ADDQ         R10, R9
-	DECQ         BX
-	JNZ          valuesBF166x_loopAVX512
-	VMOVUPS      Z0, K1, (AX)
-	VMOVUPS      Z1, K1, (AX)(CX*1)
-	VMOVUPS      Z2, K1, (AX)(CX*2)
-	VMOVUPS      Z3, K1, (DX)
-	VMOVUPS      Z4, K1, (DX)(CX*1)
-	VMOVUPS      Z5, K1, (DX)(CX*2)
+	VPMOVZXWD.Z      (R9), K1, Z6
+	VPSLLD           $0x10, Z6, Z6
+	VFMADD231PS.BCST (DX), Z6, Z0
+	VFMADD231PS.BCST (DX)(BX*1), Z6, Z1
+	VFMADD231PS.BCST (DX)(BX*2), Z6, Z2
+	VFMADD231PS.BCST (SI), Z6, Z3
+	VFMADD231PS.BCST (SI)(BX*1), Z6, Z4
+	VFMADD231PS.BCST (SI)(BX*2), Z6, Z5
+	PREFETCHT0       (R10)
+	ADDQ             $+4, DX
+	ADDQ             $+4, SI
+	ADDQ             DI, R9
+	ADDQ             DI, R10
+	DECQ             R8
+	JNZ              valuesBF166x_loopAVX512
+	TESTQ            AX, AX
+	JG               valuesBF166x_runAVX512
+	MOVQ             dst+56(FP), AX
+	MOVQ             ldd+64(FP), CX
+	SHLQ             $0x02, CX
+	LEAQ             (AX)(CX*2), DX
+	ADDQ             CX, DX
+	VMOVUPS          Z0, K1, (AX)
+	VMOVUPS          Z1, K1, (AX)(CX*1)
+	VMOVUPS          Z2, K1, (AX)(CX*2)
+	VMOVUPS          Z3, K1, (DX)
+	VMOVUPS          Z4, K1, (DX)(CX*1)
+	VMOVUPS          Z5, K1, (DX)(CX*2)
 	VZEROUPPER
 	RET
 
-// func valuesBF166x64AVX512(n int, p *float32, ldp int, v *uint16, next *uint16, ldv int, dst *float32, ldd int)
-// Requires: AVX, AVX512F, MMX+
-TEXT ·valuesBF166x64AVX512(SB), NOSPLIT, $0-64
-	MOVQ    dst+48(FP), AX
-	MOVQ    ldd+56(FP), CX
+// func valuesBF166x64AVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·valuesBF166x64AVX512(SB), NOSPLIT, $0-72
+	MOVQ    dst+56(FP), AX
+	MOVQ    ldd+64(FP), CX
 	SHLQ    $0x02, CX
 	LEAQ    (AX)(CX*2), DX
 	ADDQ    CX, DX
@@ -8179,16 +8736,28 @@ TEXT ·valuesBF166x64AVX512(SB), NOSPLIT, $0-64
 	VMOVUPS 64(DX)(CX*2), Z21
 	VMOVUPS 128(DX)(CX*2), Z22
 	VMOVUPS 192(DX)(CX*2), Z23
-	MOVQ    n+0(FP), BX
-	MOVQ    p+8(FP), SI
-	MOVQ    ldp+16(FP), DI
-	SHLQ    $0x02, DI
-	LEAQ    (SI)(DI*2), R8
-	ADDQ    DI, R8
-	MOVQ    v+24(FP), R9
-	MOVQ    ldv+40(FP), R10
-	SHLQ    $0x01, R10
-	MOVQ    next+32(FP), R11
+	MOVQ    n+0(FP), AX
+	MOVQ    v+32(FP), CX
+	MOVQ    p+16(FP), DX
+	MOVQ    ldp+24(FP), BX
+	SHLQ    $0x02, BX
+	LEAQ    (DX)(BX*2), SI
+	ADDQ    BX, SI
+	MOVQ    ldv+48(FP), DI
+	SHLQ    $0x01, DI
+
+valuesBF166x64_runAVX512:
+	MOVQ    size+8(FP), R8
+	CMPQ    AX, R8
+	CMOVQLT AX, R8
+	SUBQ    R8, AX
+	MOVQ    offset+40(FP), R11
+	SHLQ    $0x01, R11
+	MOVQ    (CX), R9
+	ADDQ    $+8, CX
+	MOVQ    (CX), R10
+	ADDQ    R11, R9
+	ADDQ    R11, R10
 
 valuesBF166x64_loopAVX512:
 	VPMOVZXWD    (R9), Z25
@@ -8199,44 +8768,51 @@ valuesBF166x64_loopAVX512:
 	VPSLLD       $0x10, Z27, Z27
 	VPMOVZXWD    96(R9), Z28
 	VPSLLD       $0x10, Z28, Z28
-	VBROADCASTSS (SI), Z24
+	VBROADCASTSS (DX), Z24
 	VFMADD231PS  Z25, Z24, Z0
 	VFMADD231PS  Z26, Z24, Z1
 	VFMADD231PS  Z27, Z24, Z2
 	VFMADD231PS  Z28, Z24, Z3
-	VBROADCASTSS (SI)(DI*1), Z24
+	VBROADCASTSS (DX)(BX*1), Z24
 	VFMADD231PS  Z25, Z24, Z4
 	VFMADD231PS  Z26, Z24, Z5
 	VFMADD231PS  Z27, Z24, Z6
 	VFMADD231PS  Z28, Z24, Z7
-	VBROADCASTSS (SI)(DI*2), Z24
+	VBROADCASTSS (DX)(BX*2), Z24
 	VFMADD231PS  Z25, Z24, Z8
 	VFMADD231PS  Z26, Z24, Z9
 	VFMADD231PS  Z27, Z24, Z10
 	VFMADD231PS  Z28, Z24, Z11
-	VBROADCASTSS (R8), Z24
+	VBROADCASTSS (SI), Z24
 	VFMADD231PS  Z25, Z24, Z12
 	VFMADD231PS  Z26, Z24, Z13
 	VFMADD231PS  Z27, Z24, Z14
 	VFMADD231PS  Z28, Z24, Z15
-	VBROADCASTSS (R8)(DI*1), Z24
+	VBROADCASTSS (SI)(BX*1), Z24
 	VFMADD231PS  Z25, Z24, Z16
 	VFMADD231PS  Z26, Z24, Z17
 	VFMADD231PS  Z27, Z24, Z18
 	VFMADD231PS  Z28, Z24, Z19
-	VBROADCASTSS (R8)(DI*2), Z24
+	VBROADCASTSS (SI)(BX*2), Z24
 	VFMADD231PS  Z25, Z24, Z20
 	VFMADD231PS  Z26, Z24, Z21
 	VFMADD231PS  Z27, Z24, Z22
 	VFMADD231PS  Z28, Z24, Z23
-	PREFETCHT0   (R11)
-	PREFETCHT0   64(R11)
-	ADDQ         R10, R11
+	PREFETCHT0   (R10)
+	PREFETCHT0   64(R10)
+	ADDQ         $+4, DX
 	ADDQ         $+4, SI
-	ADDQ         $+4, R8
-	ADDQ         R10, R9
-	DECQ         BX
+	ADDQ         DI, R9
+	ADDQ         DI, R10
+	DECQ         R8
 	JNZ          valuesBF166x64_loopAVX512
+	TESTQ        AX, AX
+	JG           valuesBF166x64_runAVX512
+	MOVQ         dst+56(FP), AX
+	MOVQ         ldd+64(FP), CX
+	SHLQ         $0x02, CX
+	LEAQ         (AX)(CX*2), DX
+	ADDQ         CX, DX
 	VMOVUPS      Z0, (AX)
 	VMOVUPS      Z1, 64(AX)
 	VMOVUPS      Z2, 128(AX)
@@ -10708,46 +11284,62 @@ panelBF162x48_doneAVX2:
 	VZEROUPPER
 	RET
 
-// func scores1AVX2(dim int, q *float32, ldq int, keys *float32, next *float32, ldk int, n int, scale float32, out *float32, ldo int)
-// Requires: AVX, AVX2, FMA3, MMX+
-TEXT ·scores1AVX2(SB), NOSPLIT, $0-80
-	MOVQ    n+48(FP), AX
-	LEAQ    masks<>+0(SB), CX
-	NEGQ    AX
-	VMOVUPS 64(CX)(AX*4), Y0
-	VMOVUPS 96(CX)(AX*4), Y1
-	MOVQ    dim+0(FP), AX
-	MOVQ    q+8(FP), CX
-	MOVQ    ldq+16(FP), DX
-	SHLQ    $0x02, DX
-	MOVQ    keys+24(FP), DX
-	MOVQ    next+32(FP), BX
-	MOVQ    ldk+40(FP), SI
-	SHLQ    $0x02, SI
+// func scores1AVX2(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, scale float32, out *float32, ldo int)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·scores1AVX2(SB), NOSPLIT, $0-88
+	MOVQ n+0(FP), AX
+	MOVQ keys+40(FP), CX
+	MOVQ out+72(FP), DX
+	MOVQ ldq+32(FP), BX
+	SHLQ $0x02, BX
+	MOVQ ldk+56(FP), BX
+	SHLQ $0x02, BX
+
+scores1_runAVX2:
+	MOVQ    size+8(FP), SI
+	CMPQ    AX, SI
+	CMOVQLT AX, SI
+	LEAQ    masks<>+0(SB), DI
+	NEGQ    SI
+	VMOVUPS 64(DI)(SI*4), Y0
+	VMOVUPS 96(DI)(SI*4), Y1
+	MOVQ    offset+48(FP), R8
+	SHLQ    $0x02, R8
+	MOVQ    (CX), SI
+	ADDQ    $+8, CX
+	MOVQ    (CX), DI
+	ADDQ    R8, SI
+	ADDQ    R8, DI
 	VPXOR   Y2, Y2, Y2
 	VPXOR   Y3, Y3, Y3
+	MOVQ    q+24(FP), R8
+	MOVQ    dim+16(FP), R9
 
 scores1_loopAVX2:
-	VMASKMOVPS   (DX), Y0, Y4
-	VMASKMOVPS   32(DX), Y1, Y5
-	PREFETCHT0   (BX)
-	VBROADCASTSS (CX), Y6
+	VMASKMOVPS   (SI), Y0, Y4
+	VMASKMOVPS   32(SI), Y1, Y5
+	PREFETCHT0   (DI)
+	VBROADCASTSS (R8), Y6
 	VFMADD231PS  Y4, Y6, Y2
 	VFMADD231PS  Y5, Y6, Y3
-	ADDQ         $+4, CX
-	ADDQ         SI, DX
-	ADDQ         SI, BX
-	DECQ         AX
+	ADDQ         $+4, R8
+	ADDQ         BX, SI
+	ADDQ         BX, DI
+	DECQ         R9
 	JNZ          scores1_loopAVX2
-	MOVQ         out+64(FP), AX
-	MOVQ         ldo+72(FP), CX
-	SHLQ         $0x02, CX
-	VBROADCASTSS scale+56(FP), Y0
+	MOVQ         ldo+80(FP), DI
+	SHLQ         $0x02, DI
+	MOVQ         DX, SI
+	VBROADCASTSS scale+64(FP), Y0
 	VMULPS       Y0, Y2, Y2
 	VMULPS       Y0, Y3, Y3
-	VMOVUPS      Y2, (AX)
-	VMOVUPS      Y3, 32(AX)
-	ADDQ         CX, AX
+	VMOVUPS      Y2, (SI)
+	VMOVUPS      Y3, 32(SI)
+	ADDQ         DI, SI
+	MOVQ         size+8(FP), SI
+	LEAQ         (DX)(SI*4), DX
+	SUBQ         SI, AX
+	JG           scores1_runAVX2
 	VZEROUPPER
 	RET
 
@@ -10785,140 +11377,180 @@ DATA masks<>+120(SB)/4, $0x00000000
 DATA masks<>+124(SB)/4, $0x00000000
 GLOBL masks<>(SB), RODATA|NOPTR, $128
 
-// func scores2AVX2(dim int, q *float32, ldq int, keys *float32, next *float32, ldk int, n int, scale float32, out *float32, ldo int)
-// Requires: AVX, AVX2, FMA3, MMX+
-TEXT ·scores2AVX2(SB), NOSPLIT, $0-80
-	MOVQ    n+48(FP), AX
-	LEAQ    masks<>+0(SB), CX
-	NEGQ    AX
-	VMOVUPS 64(CX)(AX*4), Y0
-	VMOVUPS 96(CX)(AX*4), Y1
-	MOVQ    dim+0(FP), AX
-	MOVQ    q+8(FP), CX
-	MOVQ    ldq+16(FP), DX
-	SHLQ    $0x02, DX
-	MOVQ    keys+24(FP), BX
-	MOVQ    next+32(FP), SI
-	MOVQ    ldk+40(FP), DI
-	SHLQ    $0x02, DI
+// func scores2AVX2(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, scale float32, out *float32, ldo int)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·scores2AVX2(SB), NOSPLIT, $0-88
+	MOVQ n+0(FP), AX
+	MOVQ keys+40(FP), CX
+	MOVQ out+72(FP), DX
+	MOVQ ldq+32(FP), BX
+	SHLQ $0x02, BX
+	MOVQ ldk+56(FP), SI
+	SHLQ $0x02, SI
+
+scores2_runAVX2:
+	MOVQ    size+8(FP), DI
+	CMPQ    AX, DI
+	CMOVQLT AX, DI
+	LEAQ    masks<>+0(SB), R8
+	NEGQ    DI
+	VMOVUPS 64(R8)(DI*4), Y0
+	VMOVUPS 96(R8)(DI*4), Y1
+	MOVQ    offset+48(FP), R9
+	SHLQ    $0x02, R9
+	MOVQ    (CX), DI
+	ADDQ    $+8, CX
+	MOVQ    (CX), R8
+	ADDQ    R9, DI
+	ADDQ    R9, R8
 	VPXOR   Y2, Y2, Y2
 	VPXOR   Y3, Y3, Y3
 	VPXOR   Y4, Y4, Y4
 	VPXOR   Y5, Y5, Y5
+	MOVQ    q+24(FP), R9
+	MOVQ    dim+16(FP), R10
 
 scores2_loopAVX2:
-	VMASKMOVPS   (BX), Y0, Y6
-	VMASKMOVPS   32(BX), Y1, Y7
-	PREFETCHT0   (SI)
-	VBROADCASTSS (CX), Y8
+	VMASKMOVPS   (DI), Y0, Y6
+	VMASKMOVPS   32(DI), Y1, Y7
+	PREFETCHT0   (R8)
+	VBROADCASTSS (R9), Y8
 	VFMADD231PS  Y6, Y8, Y2
 	VFMADD231PS  Y7, Y8, Y3
-	VBROADCASTSS (CX)(DX*1), Y8
+	VBROADCASTSS (R9)(BX*1), Y8
 	VFMADD231PS  Y6, Y8, Y4
 	VFMADD231PS  Y7, Y8, Y5
-	ADDQ         $+4, CX
-	ADDQ         DI, BX
-	ADDQ         DI, SI
-	DECQ         AX
+	ADDQ         $+4, R9
+	ADDQ         SI, DI
+	ADDQ         SI, R8
+	DECQ         R10
 	JNZ          scores2_loopAVX2
-	MOVQ         out+64(FP), AX
-	MOVQ         ldo+72(FP), CX
-	SHLQ         $0x02, CX
-	VBROADCASTSS scale+56(FP), Y0
+	MOVQ         ldo+80(FP), R8
+	SHLQ         $0x02, R8
+	MOVQ         DX, DI
+	VBROADCASTSS scale+64(FP), Y0
 	VMULPS       Y0, Y2, Y2
 	VMULPS       Y0, Y3, Y3
-	VMOVUPS      Y2, (AX)
-	VMOVUPS      Y3, 32(AX)
-	ADDQ         CX, AX
+	VMOVUPS      Y2, (DI)
+	VMOVUPS      Y3, 32(DI)
+	ADDQ         R8, DI
 	VMULPS       Y0, Y4, Y4
 	VMULPS       Y0, Y5, Y5
-	VMOVUPS      Y4, (AX)
-	VMOVUPS      Y5, 32(AX)
-	ADDQ         CX, AX
+	VMOVUPS      Y4, (DI)
+	VMOVUPS      Y5, 32(DI)
+	ADDQ         R8, DI
+	MOVQ         size+8(FP), DI
+	LEAQ         (DX)(DI*4), DX
+	SUBQ         DI, AX
+	JG           scores2_runAVX2
 	VZEROUPPER
 	RET
 
-// func scores3AVX2(dim int, q *float32, ldq int, keys *float32, next *float32, ldk int, n int, scale float32, out *float32, ldo int)
-// Requires: AVX, AVX2, FMA3, MMX+
-TEXT ·scores3AVX2(SB), NOSPLIT, $0-80
-	MOVQ    n+48(FP), AX
-	LEAQ    masks<>+0(SB), CX
-	NEGQ    AX
-	VMOVUPS 64(CX)(AX*4), Y0
-	VMOVUPS 96(CX)(AX*4), Y1
-	MOVQ    dim+0(FP), AX
-	MOVQ    q+8(FP), CX
-	MOVQ    ldq+16(FP), DX
-	SHLQ    $0x02, DX
-	MOVQ    keys+24(FP), BX
-	MOVQ    next+32(FP), SI
-	MOVQ    ldk+40(FP), DI
-	SHLQ    $0x02, DI
+// func scores3AVX2(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, scale float32, out *float32, ldo int)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·scores3AVX2(SB), NOSPLIT, $0-88
+	MOVQ n+0(FP), AX
+	MOVQ keys+40(FP), CX
+	MOVQ out+72(FP), DX
+	MOVQ ldq+32(FP), BX
+	SHLQ $0x02, BX
+	MOVQ ldk+56(FP), SI
+	SHLQ $0x02, SI
+
+scores3_runAVX2:
+	MOVQ    size+8(FP), DI
+	CMPQ    AX, DI
+	CMOVQLT AX, DI
+	LEAQ    masks<>+0(SB), R8
+	NEGQ    DI
+	VMOVUPS 64(R8)(DI*4), Y0
+	VMOVUPS 96(R8)(DI*4), Y1
+	MOVQ    offset+48(FP), R9
+	SHLQ    $0x02, R9
+	MOVQ    (CX), DI
+	ADDQ    $+8, CX
+	MOVQ    (CX), R8
+	ADDQ    R9, DI
+	ADDQ    R9, R8
 	VPXOR   Y2, Y2, Y2
 	VPXOR   Y3, Y3, Y3
 	VPXOR   Y4, Y4, Y4
 	VPXOR   Y5, Y5, Y5
 	VPXOR   Y6, Y6, Y6
 	VPXOR   Y7, Y7, Y7
+	MOVQ    q+24(FP), R9
+	MOVQ    dim+16(FP), R10
 
 scores3_loopAVX2:
-	VMASKMOVPS   (BX), Y0, Y8
-	VMASKMOVPS   32(BX), Y1, Y9
-	PREFETCHT0   (SI)
-	VBROADCASTSS (CX), Y10
+	VMASKMOVPS   (DI), Y0, Y8
+	VMASKMOVPS   32(DI), Y1, Y9
+	PREFETCHT0   (R8)
+	VBROADCASTSS (R9), Y10
 	VFMADD231PS  Y8, Y10, Y2
 	VFMADD231PS  Y9, Y10, Y3
-	VBROADCASTSS (CX)(DX*1), Y10
+	VBROADCASTSS (R9)(BX*1), Y10
 	VFMADD231PS  Y8, Y10, Y4
 	VFMADD231PS  Y9, Y10, Y5
-	VBROADCASTSS (CX)(DX*2), Y10
+	VBROADCASTSS (R9)(BX*2), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
-	ADDQ         $+4, CX
-	ADDQ         DI, BX
-	ADDQ         DI, SI
-	DECQ         AX
+	ADDQ         $+4, R9
+	ADDQ         SI, DI
+	ADDQ         SI, R8
+	DECQ         R10
 	JNZ          scores3_loopAVX2
-	MOVQ         out+64(FP), AX
-	MOVQ         ldo+72(FP), CX
-	SHLQ         $0x02, CX
-	VBROADCASTSS scale+56(FP), Y0
+	MOVQ         ldo+80(FP), R8
+	SHLQ         $0x02, R8
+	MOVQ         DX, DI
+	VBROADCASTSS scale+64(FP), Y0
 	VMULPS       Y0, Y2, Y2
 	VMULPS       Y0, Y3, Y3
-	VMOVUPS      Y2, (AX)
-	VMOVUPS      Y3, 32(AX)
-	ADDQ         CX, AX
+	VMOVUPS      Y2, (DI)
+	VMOVUPS      Y3, 32(DI)
+	ADDQ         R8, DI
 	VMULPS       Y0, Y4, Y4
 	VMULPS       Y0, Y5, Y5
-	VMOVUPS      Y4, (AX)
-	VMOVUPS      Y5, 32(AX)
-	ADDQ         CX, AX
+	VMOVUPS      Y4, (DI)
+	VMOVUPS      Y5, 32(DI)
+	ADDQ         R8, DI
 	VMULPS       Y0, Y6, Y6
 	VMULPS       Y0, Y7, Y7
-	VMOVUPS      Y6, (AX)
-	VMOVUPS      Y7, 32(AX)
-	ADDQ         CX, AX
+	VMOVUPS      Y6, (DI)
+	VMOVUPS      Y7, 32(DI)
+	ADDQ         R8, DI
+	MOVQ         size+8(FP), DI
+	LEAQ         (DX)(DI*4), DX
+	SUBQ         DI, AX
+	JG           scores3_runAVX2
 	VZEROUPPER
 	RET
 
-// func scores4AVX2(dim int, q *float32, ldq int, keys *float32, next *float32, ldk int, n int, scale float32, out *float32, ldo int)
-// Requires: AVX, AVX2, FMA3, MMX+
-TEXT ·scores4AVX2(SB), NOSPLIT, $0-80
-	MOVQ    n+48(FP), AX
-	LEAQ    masks<>+0(SB), CX
-	NEGQ    AX
-	VMOVUPS 64(CX)(AX*4), Y0
-	VMOVUPS 96(CX)(AX*4), Y1
-	MOVQ    dim+0(FP), AX
-	MOVQ    q+8(FP), CX
-	MOVQ    ldq+16(FP), DX
-	SHLQ    $0x02, DX
-	LEAQ    (CX)(DX*2), BX
-	ADDQ    DX, BX
-	MOVQ    keys+24(FP), SI
-	MOVQ    next+32(FP), DI
-	MOVQ    ldk+40(FP), R8
-	SHLQ    $0x02, R8
+// func scores4AVX2(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, scale float32, out *float32, ldo int)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·scores4AVX2(SB), NOSPLIT, $0-88
+	MOVQ n+0(FP), AX
+	MOVQ keys+40(FP), CX
+	MOVQ out+72(FP), DX
+	MOVQ ldq+32(FP), BX
+	SHLQ $0x02, BX
+	MOVQ ldk+56(FP), SI
+	SHLQ $0x02, SI
+
+scores4_runAVX2:
+	MOVQ    size+8(FP), DI
+	CMPQ    AX, DI
+	CMOVQLT AX, DI
+	LEAQ    masks<>+0(SB), R8
+	NEGQ    DI
+	VMOVUPS 64(R8)(DI*4), Y0
+	VMOVUPS 96(R8)(DI*4), Y1
+	MOVQ    offset+48(FP), R9
+	SHLQ    $0x02, R9
+	MOVQ    (CX), DI
+	ADDQ    $+8, CX
+	MOVQ    (CX), R8
+	ADDQ    R9, DI
+	ADDQ    R9, R8
 	VPXOR   Y2, Y2, Y2
 	VPXOR   Y3, Y3, Y3
 	VPXOR   Y4, Y4, Y4
@@ -10927,74 +11559,90 @@ TEXT ·scores4AVX2(SB), NOSPLIT, $0-80
 	VPXOR   Y7, Y7, Y7
 	VPXOR   Y8, Y8, Y8
 	VPXOR   Y9, Y9, Y9
+	MOVQ    q+24(FP), R9
+	LEAQ    (R9)(BX*2), R10
+	ADDQ    BX, R10
+	MOVQ    dim+16(FP), R11
 
 scores4_loopAVX2:
-	VMASKMOVPS   (SI), Y0, Y10
-	VMASKMOVPS   32(SI), Y1, Y11
-	PREFETCHT0   (DI)
-	VBROADCASTSS (CX), Y12
+	VMASKMOVPS   (DI), Y0, Y10
+	VMASKMOVPS   32(DI), Y1, Y11
+	PREFETCHT0   (R8)
+	VBROADCASTSS (R9), Y12
 	VFMADD231PS  Y10, Y12, Y2
 	VFMADD231PS  Y11, Y12, Y3
-	VBROADCASTSS (CX)(DX*1), Y12
+	VBROADCASTSS (R9)(BX*1), Y12
 	VFMADD231PS  Y10, Y12, Y4
 	VFMADD231PS  Y11, Y12, Y5
-	VBROADCASTSS (CX)(DX*2), Y12
+	VBROADCASTSS (R9)(BX*2), Y12
 	VFMADD231PS  Y10, Y12, Y6
 	VFMADD231PS  Y11, Y12, Y7
-	VBROADCASTSS (BX), Y12
+	VBROADCASTSS (R10), Y12
 	VFMADD231PS  Y10, Y12, Y8
 	VFMADD231PS  Y11, Y12, Y9
-	ADDQ         $+4, CX
-	ADDQ         $+4, BX
-	ADDQ         R8, SI
-	ADDQ         R8, DI
-	DECQ         AX
+	ADDQ         $+4, R9
+	ADDQ         $+4, R10
+	ADDQ         SI, DI
+	ADDQ         SI, R8
+	DECQ         R11
 	JNZ          scores4_loopAVX2
-	MOVQ         out+64(FP), AX
-	MOVQ         ldo+72(FP), CX
-	SHLQ         $0x02, CX
-	VBROADCASTSS scale+56(FP), Y0
+	MOVQ         ldo+80(FP), R8
+	SHLQ         $0x02, R8
+	MOVQ         DX, DI
+	VBROADCASTSS scale+64(FP), Y0
 	VMULPS       Y0, Y2, Y2
 	VMULPS       Y0, Y3, Y3
-	VMOVUPS      Y2, (AX)
-	VMOVUPS      Y3, 32(AX)
-	ADDQ         CX, AX
+	VMOVUPS      Y2, (DI)
+	VMOVUPS      Y3, 32(DI)
+	ADDQ         R8, DI
 	VMULPS       Y0, Y4, Y4
 	VMULPS       Y0, Y5, Y5
-	VMOVUPS      Y4, (AX)
-	VMOVUPS      Y5, 32(AX)
-	ADDQ         CX, AX
+	VMOVUPS      Y4, (DI)
+	VMOVUPS      Y5, 32(DI)
+	ADDQ         R8, DI
 	VMULPS       Y0, Y6, Y6
 	VMULPS       Y0, Y7, Y7
-	VMOVUPS      Y6, (AX)
-	VMOVUPS      Y7, 32(AX)
-	ADDQ         CX, AX
+	VMOVUPS      Y6, (DI)
+	VMOVUPS      Y7, 32(DI)
+	ADDQ         R8, DI
 	VMULPS       Y0, Y8, Y8
 	VMULPS       Y0, Y9, Y9
-	VMOVUPS      Y8, (AX)
-	VMOVUPS      Y9, 32(AX)
-	ADDQ         CX, AX
+	VMOVUPS      Y8, (DI)
+	VMOVUPS      Y9, 32(DI)
+	ADDQ         R8, DI
+	MOVQ         size+8(FP), DI
+	LEAQ         (DX)(DI*4), DX
+	SUBQ         DI, AX
+	JG           scores4_runAVX2
 	VZEROUPPER
 	RET
 
-// func scores5AVX2(dim int, q *float32, ldq int, keys *float32, next *float32, ldk int, n int, scale float32, out *float32, ldo int)
-// Requires: AVX, AVX2, FMA3, MMX+
-TEXT ·scores5AVX2(SB), NOSPLIT, $0-80
-	MOVQ    n+48(FP), AX
-	LEAQ    masks<>+0(SB), CX
-	NEGQ    AX
-	VMOVUPS 64(CX)(AX*4), Y0
-	VMOVUPS 96(CX)(AX*4), Y1
-	MOVQ    dim+0(FP), AX
-	MOVQ    q+8(FP), CX
-	MOVQ    ldq+16(FP), DX
-	SHLQ    $0x02, DX
-	LEAQ    (CX)(DX*2), BX
-	ADDQ    DX, BX
-	MOVQ    keys+24(FP), SI
-	MOVQ    next+32(FP), DI
-	MOVQ    ldk+40(FP), R8
-	SHLQ    $0x02, R8
+// func scores5AVX2(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, scale float32, out *float32, ldo int)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·scores5AVX2(SB), NOSPLIT, $0-88
+	MOVQ n+0(FP), AX
+	MOVQ keys+40(FP), CX
+	MOVQ out+72(FP), DX
+	MOVQ ldq+32(FP), BX
+	SHLQ $0x02, BX
+	MOVQ ldk+56(FP), SI
+	SHLQ $0x02, SI
+
+scores5_runAVX2:
+	MOVQ    size+8(FP), DI
+	CMPQ    AX, DI
+	CMOVQLT AX, DI
+	LEAQ    masks<>+0(SB), R8
+	NEGQ    DI
+	VMOVUPS 64(R8)(DI*4), Y0
+	VMOVUPS 96(R8)(DI*4), Y1
+	MOVQ    offset+48(FP), R9
+	SHLQ    $0x02, R9
+	MOVQ    (CX), DI
+	ADDQ    $+8, CX
+	MOVQ    (CX), R8
+	ADDQ    R9, DI
+	ADDQ    R9, R8
 	VPXOR   Y2, Y2, Y2
 	VPXOR   Y3, Y3, Y3
 	VPXOR   Y4, Y4, Y4
@@ -11005,82 +11653,98 @@ TEXT ·scores5AVX2(SB), NOSPLIT, $0-80
 	VPXOR   Y9, Y9, Y9
 	VPXOR   Y10, Y10, Y10
 	VPXOR   Y11, Y11, Y11
+	MOVQ    q+24(FP), R9
+	LEAQ    (R9)(BX*2), R10
+	ADDQ    BX, R10
+	MOVQ    dim+16(FP), R11
 
 scores5_loopAVX2:
-	VMASKMOVPS   (SI), Y0, Y12
-	VMASKMOVPS   32(SI), Y1, Y13
-	PREFETCHT0   (DI)
-	VBROADCASTSS (CX), Y14
+	VMASKMOVPS   (DI), Y0, Y12
+	VMASKMOVPS   32(DI), Y1, Y13
+	PREFETCHT0   (R8)
+	VBROADCASTSS (R9), Y14
 	VFMADD231PS  Y12, Y14, Y2
 	VFMADD231PS  Y13, Y14, Y3
-	VBROADCASTSS (CX)(DX*1), Y14
+	VBROADCASTSS (R9)(BX*1), Y14
 	VFMADD231PS  Y12, Y14, Y4
 	VFMADD231PS  Y13, Y14, Y5
-	VBROADCASTSS (CX)(DX*2), Y14
+	VBROADCASTSS (R9)(BX*2), Y14
 	VFMADD231PS  Y12, Y14, Y6
 	VFMADD231PS  Y13, Y14, Y7
-	VBROADCASTSS (BX), Y14
+	VBROADCASTSS (R10), Y14
 	VFMADD231PS  Y12, Y14, Y8
 	VFMADD231PS  Y13, Y14, Y9
-	VBROADCASTSS (BX)(DX*1), Y14
+	VBROADCASTSS (R10)(BX*1), Y14
 	VFMADD231PS  Y12, Y14, Y10
 	VFMADD231PS  Y13, Y14, Y11
-	ADDQ         $+4, CX
-	ADDQ         $+4, BX
-	ADDQ         R8, SI
-	ADDQ         R8, DI
-	DECQ         AX
+	ADDQ         $+4, R9
+	ADDQ         $+4, R10
+	ADDQ         SI, DI
+	ADDQ         SI, R8
+	DECQ         R11
 	JNZ          scores5_loopAVX2
-	MOVQ         out+64(FP), AX
-	MOVQ         ldo+72(FP), CX
-	SHLQ         $0x02, CX
-	VBROADCASTSS scale+56(FP), Y0
+	MOVQ         ldo+80(FP), R8
+	SHLQ         $0x02, R8
+	MOVQ         DX, DI
+	VBROADCASTSS scale+64(FP), Y0
 	VMULPS       Y0, Y2, Y2
 	VMULPS       Y0, Y3, Y3
-	VMOVUPS      Y2, (AX)
-	VMOVUPS      Y3, 32(AX)
-	ADDQ         CX, AX
+	VMOVUPS      Y2, (DI)
+	VMOVUPS      Y3, 32(DI)
+	ADDQ         R8, DI
 	VMULPS       Y0, Y4, Y4
 	VMULPS       Y0, Y5, Y5
-	VMOVUPS      Y4, (AX)
-	VMOVUPS      Y5, 32(AX)
-	ADDQ         CX, AX
+	VMOVUPS      Y4, (DI)
+	VMOVUPS      Y5, 32(DI)
+	ADDQ         R8, DI
 	VMULPS       Y0, Y6, Y6
 	VMULPS       Y0, Y7, Y7
-	VMOVUPS      Y6, (AX)
-	VMOVUPS      Y7, 32(AX)
-	ADDQ         CX, AX
+	VMOVUPS      Y6, (DI)
+	VMOVUPS      Y7, 32(DI)
+	ADDQ         R8, DI
 	VMULPS       Y0, Y8, Y8
 	VMULPS       Y0, Y9, Y9
-	VMOVUPS      Y8, (AX)
-	VMOVUPS      Y9, 32(AX)
-	ADDQ         CX, AX
+	VMOVUPS      Y8, (DI)
+	VMOVUPS      Y9, 32(DI)
+	ADDQ         R8, DI
 	VMULPS       Y0, Y10, Y10
 	VMULPS       Y0, Y11, Y11
-	VMOVUPS      Y10, (AX)
-	VMOVUPS      Y11, 32(AX)
-	ADDQ         CX, AX
+	VMOVUPS      Y10, (DI)
+	VMOVUPS      Y11, 32(DI)
+	ADDQ         R8, DI
+	MOVQ         size+8(FP), DI
+	LEAQ         (DX)(DI*4), DX
+	SUBQ         DI, AX
+	JG           scores5_runAVX2
 	VZEROUPPER
 	RET
 
-// func scores6AVX2(dim int, q *float32, ldq int, keys *float32, next *float32, ldk int, n int, scale float32, out *float32, ldo int)
-// Requires: AVX, AVX2, FMA3, MMX+
-TEXT ·scores6AVX2(SB), NOSPLIT, $0-80
-	MOVQ    n+48(FP), AX
-	LEAQ    masks<>+0(SB), CX
-	NEGQ    AX
-	VMOVUPS 64(CX)(AX*4), Y0
-	VMOVUPS 96(CX)(AX*4), Y1
-	MOVQ    dim+0(FP), AX
-	MOVQ    q+8(FP), CX
-	MOVQ    ldq+16(FP), DX
-	SHLQ    $0x02, DX
-	LEAQ    (CX)(DX*2), BX
-	ADDQ    DX, BX
-	MOVQ    keys+24(FP), SI
-	MOVQ    next+32(FP), DI
-	MOVQ    ldk+40(FP), R8
-	SHLQ    $0x02, R8
+// func scores6AVX2(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, scale float32, out *float32, ldo int)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·scores6AVX2(SB), NOSPLIT, $0-88
+	MOVQ n+0(FP), AX
+	MOVQ keys+40(FP), CX
+	MOVQ out+72(FP), DX
+	MOVQ ldq+32(FP), BX
+	SHLQ $0x02, BX
+	MOVQ ldk+56(FP), SI
+	SHLQ $0x02, SI
+
+scores6_runAVX2:
+	MOVQ    size+8(FP), DI
+	CMPQ    AX, DI
+	CMOVQLT AX, DI
+	LEAQ    masks<>+0(SB), R8
+	NEGQ    DI
+	VMOVUPS 64(R8)(DI*4), Y0
+	VMOVUPS 96(R8)(DI*4), Y1
+	MOVQ    offset+48(FP), R9
+	SHLQ    $0x02, R9
+	MOVQ    (CX), DI
+	ADDQ    $+8, CX
+	MOVQ    (CX), R8
+	ADDQ    R9, DI
+	ADDQ    R9, R8
 	VPXOR   Y2, Y2, Y2
 	VPXOR   Y3, Y3, Y3
 	VPXOR   Y4, Y4, Y4
@@ -11093,114 +11757,142 @@ TEXT ·scores6AVX2(SB), NOSPLIT, $0-80
 	VPXOR   Y11, Y11, Y11
 	VPXOR   Y12, Y12, Y12
 	VPXOR   Y13, Y13, Y13
+	MOVQ    q+24(FP), R9
+	LEAQ    (R9)(BX*2), R10
+	ADDQ    BX, R10
+	MOVQ    dim+16(FP), R11
 
 scores6_loopAVX2:
-	VMASKMOVPS   (SI), Y0, Y14
-	VMASKMOVPS   32(SI), Y1, Y15
-	PREFETCHT0   (DI)
-	VBROADCASTSS (CX), Y16
+	VMASKMOVPS   (DI), Y0, Y14
+	VMASKMOVPS   32(DI), Y1, Y15
+	PREFETCHT0   (R8)
+	VBROADCASTSS (R9), Y16
 	VFMADD231PS  Y14, Y16, Y2
 	VFMADD231PS  Y15, Y16, Y3
-	VBROADCASTSS (CX)(DX*1), Y16
+	VBROADCASTSS (R9)(BX*1), Y16
 	VFMADD231PS  Y14, Y16, Y4
 	VFMADD231PS  Y15, Y16, Y5
-	VBROADCASTSS (CX)(DX*2), Y16
+	VBROADCASTSS (R9)(BX*2), Y16
 	VFMADD231PS  Y14, Y16, Y6
 	VFMADD231PS  Y15, Y16, Y7
-	VBROADCASTSS (BX), Y16
+	VBROADCASTSS (R10), Y16
 	VFMADD231PS  Y14, Y16, Y8
 	VFMADD231PS  Y15, Y16, Y9
-	VBROADCASTSS (BX)(DX*1), Y16
+	VBROADCASTSS (R10)(BX*1), Y16
 	VFMADD231PS  Y14, Y16, Y10
 	VFMADD231PS  Y15, Y16, Y11
-	VBROADCASTSS (BX)(DX*2), Y16
+	VBROADCASTSS (R10)(BX*2), Y16
 	VFMADD231PS  Y14, Y16, Y12
 	VFMADD231PS  Y15, Y16, Y13
-	ADDQ         $+4, CX
-	ADDQ         $+4, BX
-	ADDQ         R8, SI
-	ADDQ         R8, DI
-	DECQ         AX
+	ADDQ         $+4, R9
+	ADDQ         $+4, R10
+	ADDQ         SI, DI
+	ADDQ         SI, R8
+	DECQ         R11
 	JNZ          scores6_loopAVX2
-	MOVQ         out+64(FP), AX
-	MOVQ         ldo+72(FP), CX
-	SHLQ         $0x02, CX
-	VBROADCASTSS scale+56(FP), Y0
+	MOVQ         ldo+80(FP), R8
+	SHLQ         $0x02, R8
+	MOVQ         DX, DI
+	VBROADCASTSS scale+64(FP), Y0
 	VMULPS       Y0, Y2, Y2
 	VMULPS       Y0, Y3, Y3
-	VMOVUPS      Y2, (AX)
-	VMOVUPS      Y3, 32(AX)
-	ADDQ         CX, AX
+	VMOVUPS      Y2, (DI)
+	VMOVUPS      Y3, 32(DI)
+	ADDQ         R8, DI
 	VMULPS       Y0, Y4, Y4
 	VMULPS       Y0, Y5, Y5
-	VMOVUPS      Y4, (AX)
-	VMOVUPS      Y5, 32(AX)
-	ADDQ         CX, AX
+	VMOVUPS      Y4, (DI)
+	VMOVUPS      Y5, 32(DI)
+	ADDQ         R8, DI
 	VMULPS       Y0, Y6, Y6
 	VMULPS       Y0, Y7, Y7
-	VMOVUPS      Y6, (AX)
-	VMOVUPS      Y7, 32(AX)
-	ADDQ         CX, AX
+	VMOVUPS      Y6, (DI)
+	VMOVUPS      Y7, 32(DI)
+	ADDQ         R8, DI
 	VMULPS       Y0, Y8, Y8
 	VMULPS       Y0, Y9, Y9
-	VMOVUPS      Y8, (AX)
-	VMOVUPS      Y9, 32(AX)
-	ADDQ         CX, AX
+	VMOVUPS      Y8, (DI)
+	VMOVUPS      Y9, 32(DI)
+	ADDQ         R8, DI
 	VMULPS       Y0, Y10, Y10
 	VMULPS       Y0, Y11, Y11
-	VMOVUPS      Y10, (AX)
-	VMOVUPS      Y11, 32(AX)
-	ADDQ         CX, AX
+	VMOVUPS      Y10, (DI)
+	VMOVUPS      Y11, 32(DI)
+	ADDQ         R8, DI
 	VMULPS       Y0, Y12, Y12
 	VMULPS       Y0, Y13, Y13
-	VMOVUPS      Y12, (AX)
-	VMOVUPS      Y13, 32(AX)
-	ADDQ         CX, AX
+	VMOVUPS      Y12, (DI)
+	VMOVUPS      Y13, 32(DI)
+	ADDQ         R8, DI
+	MOVQ         size+8(FP), DI
+	LEAQ         (DX)(DI*4), DX
+	SUBQ         DI, AX
+	JG           scores6_runAVX2
 	VZEROUPPER
 	RET
 
-// func values1xAVX2(n int, p *float32, ldp int, v *float32, ldv int, dst *float32, ldd int, cols int)
-// Requires: AVX, FMA3
-TEXT ·values1xAVX2(SB), NOSPLIT, $0-64
-	MOVQ       cols+56(FP), AX
+// func values1xAVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int, cols int)
+// Requires: AVX, CMOV, FMA3, MMX+
+TEXT ·values1xAVX2(SB), NOSPLIT, $0-80
+	MOVQ       cols+72(FP), AX
 	LEAQ       masks<>+0(SB), CX
 	NEGQ       AX
 	VMOVUPS    64(CX)(AX*4), Y0
 	VMOVUPS    96(CX)(AX*4), Y1
-	MOVQ       dst+40(FP), AX
-	MOVQ       ldd+48(FP), CX
+	MOVQ       dst+56(FP), AX
+	MOVQ       ldd+64(FP), CX
 	SHLQ       $0x02, CX
 	VMASKMOVPS (AX), Y0, Y2
 	VMASKMOVPS 32(AX), Y1, Y3
-	MOVQ       n+0(FP), CX
-	MOVQ       p+8(FP), DX
-	MOVQ       ldp+16(FP), BX
+	MOVQ       n+0(FP), AX
+	MOVQ       v+32(FP), CX
+	MOVQ       p+16(FP), DX
+	MOVQ       ldp+24(FP), BX
 	SHLQ       $0x02, BX
-	MOVQ       v+24(FP), BX
-	MOVQ       ldv+32(FP), SI
-	SHLQ       $0x02, SI
+	MOVQ       ldv+48(FP), BX
+	SHLQ       $0x02, BX
+
+values1x_runAVX2:
+	MOVQ    size+8(FP), SI
+	CMPQ    AX, SI
+	CMOVQLT AX, SI
+	SUBQ    SI, AX
+	MOVQ    offset+40(FP), R9
+	SHLQ    $0x02, R9
+	MOVQ    (CX), DI
+	ADDQ    $+8, CX
+	MOVQ    (CX), R8
+	ADDQ    R9, DI
+	ADDQ    R9, R8
 
 values1x_loopAVX2:
-	VMASKMOVPS   (BX), Y0, Y5
+	VMASKMOVPS   (DI), Y0, Y5
 	VBROADCASTSS (DX), Y4
 	VFMADD231PS  Y5, Y4, Y2
-	VMASKMOVPS   32(BX), Y1, Y5
+	VMASKMOVPS   32(DI), Y1, Y5
 	VBROADCASTSS (DX), Y4
 	VFMADD231PS  Y5, Y4, Y3
+	PREFETCHT0   (R8)
 	ADDQ         $+4, DX
-	ADDQ         SI, BX
-	DECQ         CX
+	ADDQ         BX, DI
+	ADDQ         BX, R8
+	DECQ         SI
 	JNZ          values1x_loopAVX2
+	TESTQ        AX, AX
+	JG           values1x_runAVX2
+	MOVQ         dst+56(FP), AX
+	MOVQ         ldd+64(FP), CX
+	SHLQ         $0x02, CX
 	VMASKMOVPS   Y2, Y0, (AX)
 	VMASKMOVPS   Y3, Y1, 32(AX)
 	VZEROUPPER
 	RET
 
-// func values1x64AVX2(n int, p *float32, ldp int, v *float32, next *float32, ldv int, dst *float32, ldd int)
-// Requires: AVX, FMA3, MMX+
-TEXT ·values1x64AVX2(SB), NOSPLIT, $0-64
-	MOVQ    dst+48(FP), AX
-	MOVQ    ldd+56(FP), CX
+// func values1x64AVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int)
+// Requires: AVX, CMOV, FMA3, MMX+
+TEXT ·values1x64AVX2(SB), NOSPLIT, $0-72
+	MOVQ    dst+56(FP), AX
+	MOVQ    ldd+64(FP), CX
 	SHLQ    $0x02, CX
 	VMOVUPS (AX), Y0
 	VMOVUPS 32(AX), Y1
@@ -11210,34 +11902,51 @@ TEXT ·values1x64AVX2(SB), NOSPLIT, $0-64
 	VMOVUPS 160(AX), Y5
 	VMOVUPS 192(AX), Y6
 	VMOVUPS 224(AX), Y7
-	MOVQ    n+0(FP), CX
-	MOVQ    p+8(FP), DX
-	MOVQ    ldp+16(FP), BX
+	MOVQ    n+0(FP), AX
+	MOVQ    v+32(FP), CX
+	MOVQ    p+16(FP), DX
+	MOVQ    ldp+24(FP), BX
 	SHLQ    $0x02, BX
-	MOVQ    v+24(FP), BX
-	MOVQ    ldv+40(FP), SI
-	SHLQ    $0x02, SI
-	MOVQ    next+32(FP), DI
+	MOVQ    ldv+48(FP), BX
+	SHLQ    $0x02, BX
+
+values1x64_runAVX2:
+	MOVQ    size+8(FP), SI
+	CMPQ    AX, SI
+	CMOVQLT AX, SI
+	SUBQ    SI, AX
+	MOVQ    offset+40(FP), R9
+	SHLQ    $0x02, R9
+	MOVQ    (CX), DI
+	ADDQ    $+8, CX
+	MOVQ    (CX), R8
+	ADDQ    R9, DI
+	ADDQ    R9, R8
 
 values1x64_loopAVX2:
 	VBROADCASTSS (DX), Y8
-	VFMADD231PS  (BX), Y8, Y0
-	VFMADD231PS  32(BX), Y8, Y1
-	VFMADD231PS  64(BX), Y8, Y2
-	VFMADD231PS  96(BX), Y8, Y3
-	VFMADD231PS  128(BX), Y8, Y4
-	VFMADD231PS  160(BX), Y8, Y5
-	VFMADD231PS  192(BX), Y8, Y6
-	VFMADD231PS  224(BX), Y8, Y7
-	PREFETCHT0   (DI)
-	PREFETCHT0   64(DI)
-	PREFETCHT0   128(DI)
-	PREFETCHT0   192(DI)
-	ADDQ         SI, DI
+	VFMADD231PS  (DI), Y8, Y0
+	VFMADD231PS  32(DI), Y8, Y1
+	VFMADD231PS  64(DI), Y8, Y2
+	VFMADD231PS  96(DI), Y8, Y3
+	VFMADD231PS  128(DI), Y8, Y4
+	VFMADD231PS  160(DI), Y8, Y5
+	VFMADD231PS  192(DI), Y8, Y6
+	VFMADD231PS  224(DI), Y8, Y7
+	PREFETCHT0   (R8)
+	PREFETCHT0   64(R8)
+	PREFETCHT0   128(R8)
+	PREFETCHT0   192(R8)
 	ADDQ         $+4, DX
-	ADDQ         SI, BX
-	DECQ         CX
+	ADDQ         BX, DI
+	ADDQ         BX, R8
+	DECQ         SI
 	JNZ          values1x64_loopAVX2
+	TESTQ        AX, AX
+	JG           values1x64_runAVX2
+	MOVQ         dst+56(FP), AX
+	MOVQ         ldd+64(FP), CX
+	SHLQ         $0x02, CX
 	VMOVUPS      Y0, (AX)
 	VMOVUPS      Y1, 32(AX)
 	VMOVUPS      Y2, 64(AX)
@@ -11249,44 +11958,64 @@ values1x64_loopAVX2:
 	VZEROUPPER
 	RET
 
-// func values2xAVX2(n int, p *float32, ldp int, v *float32, ldv int, dst *float32, ldd int, cols int)
-// Requires: AVX, FMA3
-TEXT ·values2xAVX2(SB), NOSPLIT, $0-64
-	MOVQ       cols+56(FP), AX
+// func values2xAVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int, cols int)
+// Requires: AVX, CMOV, FMA3, MMX+
+TEXT ·values2xAVX2(SB), NOSPLIT, $0-80
+	MOVQ       cols+72(FP), AX
 	LEAQ       masks<>+0(SB), CX
 	NEGQ       AX
 	VMOVUPS    64(CX)(AX*4), Y0
 	VMOVUPS    96(CX)(AX*4), Y1
-	MOVQ       dst+40(FP), AX
-	MOVQ       ldd+48(FP), CX
+	MOVQ       dst+56(FP), AX
+	MOVQ       ldd+64(FP), CX
 	SHLQ       $0x02, CX
 	VMASKMOVPS (AX), Y0, Y2
 	VMASKMOVPS 32(AX), Y1, Y3
 	VMASKMOVPS (AX)(CX*1), Y0, Y4
 	VMASKMOVPS 32(AX)(CX*1), Y1, Y5
-	MOVQ       n+0(FP), DX
-	MOVQ       p+8(FP), BX
-	MOVQ       ldp+16(FP), SI
+	MOVQ       n+0(FP), AX
+	MOVQ       v+32(FP), CX
+	MOVQ       p+16(FP), DX
+	MOVQ       ldp+24(FP), BX
+	SHLQ       $0x02, BX
+	MOVQ       ldv+48(FP), SI
 	SHLQ       $0x02, SI
-	MOVQ       v+24(FP), DI
-	MOVQ       ldv+32(FP), R8
-	SHLQ       $0x02, R8
+
+values2x_runAVX2:
+	MOVQ    size+8(FP), DI
+	CMPQ    AX, DI
+	CMOVQLT AX, DI
+	SUBQ    DI, AX
+	MOVQ    offset+40(FP), R10
+	SHLQ    $0x02, R10
+	MOVQ    (CX), R8
+	ADDQ    $+8, CX
+	MOVQ    (CX), R9
+	ADDQ    R10, R8
+	ADDQ    R10, R9
 
 values2x_loopAVX2:
-	VMASKMOVPS   (DI), Y0, Y7
-	VBROADCASTSS (BX), Y6
+	VMASKMOVPS   (R8), Y0, Y7
+	VBROADCASTSS (DX), Y6
 	VFMADD231PS  Y7, Y6, Y2
-	VBROADCASTSS (BX)(SI*1), Y6
+	VBROADCASTSS (DX)(BX*1), Y6
 	VFMADD231PS  Y7, Y6, Y4
-	VMASKMOVPS   32(DI), Y1, Y7
-	VBROADCASTSS (BX), Y6
+	VMASKMOVPS   32(R8), Y1, Y7
+	VBROADCASTSS (DX), Y6
 	VFMADD231PS  Y7, Y6, Y3
-	VBROADCASTSS (BX)(SI*1), Y6
+	VBROADCASTSS (DX)(BX*1), Y6
 	VFMADD231PS  Y7, Y6, Y5
-	ADDQ         $+4, BX
-	ADDQ         R8, DI
-	DECQ         DX
+	PREFETCHT0   (R9)
+	ADDQ         $+4, DX
+	ADDQ         SI, R8
+	ADDQ         SI, R9
+	DECQ         DI
 	JNZ          values2x_loopAVX2
+	TESTQ        AX, AX
+	JG           values2x_runAVX2
+	MOVQ         dst+56(FP), AX
+	MOVQ         ldd+64(FP), CX
+	SHLQ         $0x02, CX
 	VMASKMOVPS   Y2, Y0, (AX)
 	VMASKMOVPS   Y3, Y1, 32(AX)
 	VMASKMOVPS   Y4, Y0, (AX)(CX*1)
@@ -11294,40 +12023,57 @@ values2x_loopAVX2:
 	VZEROUPPER
 	RET
 
-// func values2x16AVX2(n int, p *float32, ldp int, v *float32, next *float32, ldv int, dst *float32, ldd int)
-// Requires: AVX, FMA3, MMX+
-TEXT ·values2x16AVX2(SB), NOSPLIT, $0-64
-	MOVQ    dst+48(FP), AX
-	MOVQ    ldd+56(FP), CX
+// func values2x16AVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int)
+// Requires: AVX, CMOV, FMA3, MMX+
+TEXT ·values2x16AVX2(SB), NOSPLIT, $0-72
+	MOVQ    dst+56(FP), AX
+	MOVQ    ldd+64(FP), CX
 	SHLQ    $0x02, CX
 	VMOVUPS (AX), Y0
 	VMOVUPS 32(AX), Y1
 	VMOVUPS (AX)(CX*1), Y2
 	VMOVUPS 32(AX)(CX*1), Y3
-	MOVQ    n+0(FP), DX
-	MOVQ    p+8(FP), BX
-	MOVQ    ldp+16(FP), SI
+	MOVQ    n+0(FP), AX
+	MOVQ    v+32(FP), CX
+	MOVQ    p+16(FP), DX
+	MOVQ    ldp+24(FP), BX
+	SHLQ    $0x02, BX
+	MOVQ    ldv+48(FP), SI
 	SHLQ    $0x02, SI
-	MOVQ    v+24(FP), DI
-	MOVQ    ldv+40(FP), R8
-	SHLQ    $0x02, R8
-	MOVQ    next+32(FP), R9
+
+values2x16_runAVX2:
+	MOVQ    size+8(FP), DI
+	CMPQ    AX, DI
+	CMOVQLT AX, DI
+	SUBQ    DI, AX
+	MOVQ    offset+40(FP), R10
+	SHLQ    $0x02, R10
+	MOVQ    (CX), R8
+	ADDQ    $+8, CX
+	MOVQ    (CX), R9
+	ADDQ    R10, R8
+	ADDQ    R10, R9
 
 values2x16_loopAVX2:
-	VMOVUPS      (DI), Y5
-	VMOVUPS      32(DI), Y6
-	VBROADCASTSS (BX), Y4
+	VMOVUPS      (R8), Y5
+	VMOVUPS      32(R8), Y6
+	VBROADCASTSS (DX), Y4
 	VFMADD231PS  Y5, Y4, Y0
 	VFMADD231PS  Y6, Y4, Y1
-	VBROADCASTSS (BX)(SI*1), Y4
+	VBROADCASTSS (DX)(BX*1), Y4
 	VFMADD231PS  Y5, Y4, Y2
 	VFMADD231PS  Y6, Y4, Y3
 	PREFETCHT0   (R9)
-	ADDQ         R8, R9
-	ADDQ         $+4, BX
-	ADDQ         R8, DI
-	DECQ         DX
+	ADDQ         $+4, DX
+	ADDQ         SI, R8
+	ADDQ         SI, R9
+	DECQ         DI
 	JNZ          values2x16_loopAVX2
+	TESTQ        AX, AX
+	JG           values2x16_runAVX2
+	MOVQ         dst+56(FP), AX
+	MOVQ         ldd+64(FP), CX
+	SHLQ         $0x02, CX
 	VMOVUPS      Y0, (AX)
 	VMOVUPS      Y1, 32(AX)
 	VMOVUPS      Y2, (AX)(CX*1)
@@ -11335,16 +12081,16 @@ values2x16_loopAVX2:
 	VZEROUPPER
 	RET
 
-// func values3xAVX2(n int, p *float32, ldp int, v *float32, ldv int, dst *float32, ldd int, cols int)
-// Requires: AVX, FMA3
-TEXT ·values3xAVX2(SB), NOSPLIT, $0-64
-	MOVQ       cols+56(FP), AX
+// func values3xAVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int, cols int)
+// Requires: AVX, CMOV, FMA3, MMX+
+TEXT ·values3xAVX2(SB), NOSPLIT, $0-80
+	MOVQ       cols+72(FP), AX
 	LEAQ       masks<>+0(SB), CX
 	NEGQ       AX
 	VMOVUPS    64(CX)(AX*4), Y0
 	VMOVUPS    96(CX)(AX*4), Y1
-	MOVQ       dst+40(FP), AX
-	MOVQ       ldd+48(FP), CX
+	MOVQ       dst+56(FP), AX
+	MOVQ       ldd+64(FP), CX
 	SHLQ       $0x02, CX
 	VMASKMOVPS (AX), Y0, Y2
 	VMASKMOVPS 32(AX), Y1, Y3
@@ -11352,33 +12098,53 @@ TEXT ·values3xAVX2(SB), NOSPLIT, $0-64
 	VMASKMOVPS 32(AX)(CX*1), Y1, Y5
 	VMASKMOVPS (AX)(CX*2), Y0, Y6
 	VMASKMOVPS 32(AX)(CX*2), Y1, Y7
-	MOVQ       n+0(FP), DX
-	MOVQ       p+8(FP), BX
-	MOVQ       ldp+16(FP), SI
+	MOVQ       n+0(FP), AX
+	MOVQ       v+32(FP), CX
+	MOVQ       p+16(FP), DX
+	MOVQ       ldp+24(FP), BX
+	SHLQ       $0x02, BX
+	MOVQ       ldv+48(FP), SI
 	SHLQ       $0x02, SI
-	MOVQ       v+24(FP), DI
-	MOVQ       ldv+32(FP), R8
-	SHLQ       $0x02, R8
+
+values3x_runAVX2:
+	MOVQ    size+8(FP), DI
+	CMPQ    AX, DI
+	CMOVQLT AX, DI
+	SUBQ    DI, AX
+	MOVQ    offset+40(FP), R10
+	SHLQ    $0x02, R10
+	MOVQ    (CX), R8
+	ADDQ    $+8, CX
+	MOVQ    (CX), R9
+	ADDQ    R10, R8
+	ADDQ    R10, R9
 
 values3x_loopAVX2:
-	VMASKMOVPS   (DI), Y0, Y9
-	VBROADCASTSS (BX), Y8
+	VMASKMOVPS   (R8), Y0, Y9
+	VBROADCASTSS (DX), Y8
 	VFMADD231PS  Y9, Y8, Y2
-	VBROADCASTSS (BX)(SI*1), Y8
+	VBROADCASTSS (DX)(BX*1), Y8
 	VFMADD231PS  Y9, Y8, Y4
-	VBROADCASTSS (BX)(SI*2), Y8
+	VBROADCASTSS (DX)(BX*2), Y8
 	VFMADD231PS  Y9, Y8, Y6
-	VMASKMOVPS   32(DI), Y1, Y9
-	VBROADCASTSS (BX), Y8
+	VMASKMOVPS   32(R8), Y1, Y9
+	VBROADCASTSS (DX), Y8
 	VFMADD231PS  Y9, Y8, Y3
-	VBROADCASTSS (BX)(SI*1), Y8
+	VBROADCASTSS (DX)(BX*1), Y8
 	VFMADD231PS  Y9, Y8, Y5
-	VBROADCASTSS (BX)(SI*2), Y8
+	VBROADCASTSS (DX)(BX*2), Y8
 	VFMADD231PS  Y9, Y8, Y7
-	ADDQ         $+4, BX
-	ADDQ         R8, DI
-	DECQ         DX
+	PREFETCHT0   (R9)
+	ADDQ         $+4, DX
+	ADDQ         SI, R8
+	ADDQ         SI, R9
+	DECQ         DI
 	JNZ          values3x_loopAVX2
+	TESTQ        AX, AX
+	JG           values3x_runAVX2
+	MOVQ         dst+56(FP), AX
+	MOVQ         ldd+64(FP), CX
+	SHLQ         $0x02, CX
 	VMASKMOVPS   Y2, Y0, (AX)
 	VMASKMOVPS   Y3, Y1, 32(AX)
 	VMASKMOVPS   Y4, Y0, (AX)(CX*1)
@@ -11388,11 +12154,11 @@ values3x_loopAVX2:
 	VZEROUPPER
 	RET
 
-// func values3x16AVX2(n int, p *float32, ldp int, v *float32, next *float32, ldv int, dst *float32, ldd int)
-// Requires: AVX, FMA3, MMX+
-TEXT ·values3x16AVX2(SB), NOSPLIT, $0-64
-	MOVQ    dst+48(FP), AX
-	MOVQ    ldd+56(FP), CX
+// func values3x16AVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int)
+// Requires: AVX, CMOV, FMA3, MMX+
+TEXT ·values3x16AVX2(SB), NOSPLIT, $0-72
+	MOVQ    dst+56(FP), AX
+	MOVQ    ldd+64(FP), CX
 	SHLQ    $0x02, CX
 	VMOVUPS (AX), Y0
 	VMOVUPS 32(AX), Y1
@@ -11400,33 +12166,50 @@ TEXT ·values3x16AVX2(SB), NOSPLIT, $0-64
 	VMOVUPS 32(AX)(CX*1), Y3
 	VMOVUPS (AX)(CX*2), Y4
 	VMOVUPS 32(AX)(CX*2), Y5
-	MOVQ    n+0(FP), DX
-	MOVQ    p+8(FP), BX
-	MOVQ    ldp+16(FP), SI
+	MOVQ    n+0(FP), AX
+	MOVQ    v+32(FP), CX
+	MOVQ    p+16(FP), DX
+	MOVQ    ldp+24(FP), BX
+	SHLQ    $0x02, BX
+	MOVQ    ldv+48(FP), SI
 	SHLQ    $0x02, SI
-	MOVQ    v+24(FP), DI
-	MOVQ    ldv+40(FP), R8
-	SHLQ    $0x02, R8
-	MOVQ    next+32(FP), R9
+
+values3x16_runAVX2:
+	MOVQ    size+8(FP), DI
+	CMPQ    AX, DI
+	CMOVQLT AX, DI
+	SUBQ    DI, AX
+	MOVQ    offset+40(FP), R10
+	SHLQ    $0x02, R10
+	MOVQ    (CX), R8
+	ADDQ    $+8, CX
+	MOVQ    (CX), R9
+	ADDQ    R10, R8
+	ADDQ    R10, R9
 
 values3x16_loopAVX2:
-	VMOVUPS      (DI), Y7
-	VMOVUPS      32(DI), Y8
-	VBROADCASTSS (BX), Y6
+	VMOVUPS      (R8), Y7
+	VMOVUPS      32(R8), Y8
+	VBROADCASTSS (DX), Y6
 	VFMADD231PS  Y7, Y6, Y0
 	VFMADD231PS  Y8, Y6, Y1
-	VBROADCASTSS (BX)(SI*1), Y6
+	VBROADCASTSS (DX)(BX*1), Y6
 	VFMADD231PS  Y7, Y6, Y2
 	VFMADD231PS  Y8, Y6, Y3
-	VBROADCASTSS (BX)(SI*2), Y6
+	VBROADCASTSS (DX)(BX*2), Y6
 	VFMADD231PS  Y7, Y6, Y4
 	VFMADD231PS  Y8, Y6, Y5
 	PREFETCHT0   (R9)
-	ADDQ         R8, R9
-	ADDQ         $+4, BX
-	ADDQ         R8, DI
-	DECQ         DX
+	ADDQ         $+4, DX
+	ADDQ         SI, R8
+	ADDQ         SI, R9
+	DECQ         DI
 	JNZ          values3x16_loopAVX2
+	TESTQ        AX, AX
+	JG           values3x16_runAVX2
+	MOVQ         dst+56(FP), AX
+	MOVQ         ldd+64(FP), CX
+	SHLQ         $0x02, CX
 	VMOVUPS      Y0, (AX)
 	VMOVUPS      Y1, 32(AX)
 	VMOVUPS      Y2, (AX)(CX*1)
@@ -11436,16 +12219,16 @@ values3x16_loopAVX2:
 	VZEROUPPER
 	RET
 
-// func values4xAVX2(n int, p *float32, ldp int, v *float32, ldv int, dst *float32, ldd int, cols int)
-// Requires: AVX, FMA3
-TEXT ·values4xAVX2(SB), NOSPLIT, $0-64
-	MOVQ       cols+56(FP), AX
+// func values4xAVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int, cols int)
+// Requires: AVX, CMOV, FMA3, MMX+
+TEXT ·values4xAVX2(SB), NOSPLIT, $0-80
+	MOVQ       cols+72(FP), AX
 	LEAQ       masks<>+0(SB), CX
 	NEGQ       AX
 	VMOVUPS    64(CX)(AX*4), Y0
 	VMOVUPS    96(CX)(AX*4), Y1
-	MOVQ       dst+40(FP), AX
-	MOVQ       ldd+48(FP), CX
+	MOVQ       dst+56(FP), AX
+	MOVQ       ldd+64(FP), CX
 	SHLQ       $0x02, CX
 	LEAQ       (AX)(CX*2), DX
 	ADDQ       CX, DX
@@ -11457,40 +12240,62 @@ TEXT ·values4xAVX2(SB), NOSPLIT, $0-64
 	VMASKMOVPS 32(AX)(CX*2), Y1, Y7
 	VMASKMOVPS (DX), Y0, Y8
 	VMASKMOVPS 32(DX), Y1, Y9
-	MOVQ       n+0(FP), BX
-	MOVQ       p+8(FP), SI
-	MOVQ       ldp+16(FP), DI
+	MOVQ       n+0(FP), AX
+	MOVQ       v+32(FP), CX
+	MOVQ       p+16(FP), DX
+	MOVQ       ldp+24(FP), BX
+	SHLQ       $0x02, BX
+	LEAQ       (DX)(BX*2), SI
+	ADDQ       BX, SI
+	MOVQ       ldv+48(FP), DI
 	SHLQ       $0x02, DI
-	LEAQ       (SI)(DI*2), R8
-	ADDQ       DI, R8
-	MOVQ       v+24(FP), R9
-	MOVQ       ldv+32(FP), R10
-	SHLQ       $0x02, R10
+
+values4x_runAVX2:
+	MOVQ    size+8(FP), R8
+	CMPQ    AX, R8
+	CMOVQLT AX, R8
+	SUBQ    R8, AX
+	MOVQ    offset+40(FP), R11
+	SHLQ    $0x02, R11
+	MOVQ    (CX), R9
+	ADDQ    $+8, CX
+	MOVQ    (CX), R10
+	ADDQ    R11, R9
+	ADDQ    R11, R10
 
 values4x_loopAVX2:
 	VMASKMOVPS   (R9), Y0, Y11
-	VBROADCASTSS (SI), Y10
+	VBROADCASTSS (DX), Y10
 	VFMADD231PS  Y11, Y10, Y2
-	VBROADCASTSS (SI)(DI*1), Y10
+	VBROADCASTSS (DX)(BX*1), Y10
 	VFMADD231PS  Y11, Y10, Y4
-	VBROADCASTSS (SI)(DI*2), Y10
+	VBROADCASTSS (DX)(BX*2), Y10
 	VFMADD231PS  Y11, Y10, Y6
-	VBROADCASTSS (R8), Y10
+	VBROADCASTSS (SI), Y10
 	VFMADD231PS  Y11, Y10, Y8
 	VMASKMOVPS   32(R9), Y1, Y11
-	VBROADCASTSS (SI), Y10
+	VBROADCASTSS (DX), Y10
 	VFMADD231PS  Y11, Y10, Y3
-	VBROADCASTSS (SI)(DI*1), Y10
+	VBROADCASTSS (DX)(BX*1), Y10
 	VFMADD231PS  Y11, Y10, Y5
-	VBROADCASTSS (SI)(DI*2), Y10
+	VBROADCASTSS (DX)(BX*2), Y10
 	VFMADD231PS  Y11, Y10, Y7
-	VBROADCASTSS (R8), Y10
+	VBROADCASTSS (SI), Y10
 	VFMADD231PS  Y11, Y10, Y9
+	PREFETCHT0   (R10)
+	ADDQ         $+4, DX
 	ADDQ         $+4, SI
-	ADDQ         $+4, R8
-	ADDQ         R10, R9
-	DECQ         BX
+	ADDQ         DI, R9
+	ADDQ         DI, R10
+	DECQ         R8
 	JNZ          values4x_loopAVX2
+	TESTQ        AX, AX
+	JG           values4x_runAVX2
+	MOVQ         dst+56(FP), AX
+	MOVQ         ldd+64(FP), CX
+	SHLQ         $0x02, CX
+	LEAQ         (AX)(CX*2), DX
+	ADDQ         CX, DX
 	VMASKMOVPS   Y2, Y0, (AX)
 	VMASKMOVPS   Y3, Y1, 32(AX)
 	VMASKMOVPS   Y4, Y0, (AX)(CX*1)
@@ -11502,11 +12307,11 @@ values4x_loopAVX2:
 	VZEROUPPER
 	RET
 
-// func values4x16AVX2(n int, p *float32, ldp int, v *float32, next *float32, ldv int, dst *float32, ldd int)
-// Requires: AVX, FMA3, MMX+
-TEXT ·values4x16AVX2(SB), NOSPLIT, $0-64
-	MOVQ    dst+48(FP), AX
-	MOVQ    ldd+56(FP), CX
+// func values4x16AVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int)
+// Requires: AVX, CMOV, FMA3, MMX+
+TEXT ·values4x16AVX2(SB), NOSPLIT, $0-72
+	MOVQ    dst+56(FP), AX
+	MOVQ    ldd+64(FP), CX
 	SHLQ    $0x02, CX
 	LEAQ    (AX)(CX*2), DX
 	ADDQ    CX, DX
@@ -11518,39 +12323,58 @@ TEXT ·values4x16AVX2(SB), NOSPLIT, $0-64
 	VMOVUPS 32(AX)(CX*2), Y5
 	VMOVUPS (DX), Y6
 	VMOVUPS 32(DX), Y7
-	MOVQ    n+0(FP), BX
-	MOVQ    p+8(FP), SI
-	MOVQ    ldp+16(FP), DI
+	MOVQ    n+0(FP), AX
+	MOVQ    v+32(FP), CX
+	MOVQ    p+16(FP), DX
+	MOVQ    ldp+24(FP), BX
+	SHLQ    $0x02, BX
+	LEAQ    (DX)(BX*2), SI
+	ADDQ    BX, SI
+	MOVQ    ldv+48(FP), DI
 	SHLQ    $0x02, DI
-	LEAQ    (SI)(DI*2), R8
-	ADDQ    DI, R8
-	MOVQ    v+24(FP), R9
-	MOVQ    ldv+40(FP), R10
-	SHLQ    $0x02, R10
-	MOVQ    next+32(FP), R11
+
+values4x16_runAVX2:
+	MOVQ    size+8(FP), R8
+	CMPQ    AX, R8
+	CMOVQLT AX, R8
+	SUBQ    R8, AX
+	MOVQ    offset+40(FP), R11
+	SHLQ    $0x02, R11
+	MOVQ    (CX), R9
+	ADDQ    $+8, CX
+	MOVQ    (CX), R10
+	ADDQ    R11, R9
+	ADDQ    R11, R10
 
 values4x16_loopAVX2:
 	VMOVUPS      (R9), Y9
 	VMOVUPS      32(R9), Y10
-	VBROADCASTSS (SI), Y8
+	VBROADCASTSS (DX), Y8
 	VFMADD231PS  Y9, Y8, Y0
 	VFMADD231PS  Y10, Y8, Y1
-	VBROADCASTSS (SI)(DI*1), Y8
+	VBROADCASTSS (DX)(BX*1), Y8
 	VFMADD231PS  Y9, Y8, Y2
 	VFMADD231PS  Y10, Y8, Y3
-	VBROADCASTSS (SI)(DI*2), Y8
+	VBROADCASTSS (DX)(BX*2), Y8
 	VFMADD231PS  Y9, Y8, Y4
 	VFMADD231PS  Y10, Y8, Y5
-	VBROADCASTSS (R8), Y8
+	VBROADCASTSS (SI), Y8
 	VFMADD231PS  Y9, Y8, Y6
 	VFMADD231PS  Y10, Y8, Y7
-	PREFETCHT0   (R11)
-	ADDQ         R10, R11
+	PREFETCHT0   (R10)
+	ADDQ         $+4, DX
 	ADDQ         $+4, SI
-	ADDQ         $+4, R8
-	ADDQ         R10, R9
-	DECQ         BX
+	ADDQ         DI, R9
+	ADDQ         DI, R10
+	DECQ         R8
 	JNZ          values4x16_loopAVX2
+	TESTQ        AX, AX
+	JG           values4x16_runAVX2
+	MOVQ         dst+56(FP), AX
+	MOVQ         ldd+64(FP), CX
+	SHLQ         $0x02, CX
+	LEAQ         (AX)(CX*2), DX
+	ADDQ         CX, DX
 	VMOVUPS      Y0, (AX)
 	VMOVUPS      Y1, 32(AX)
 	VMOVUPS      Y2, (AX)(CX*1)
@@ -11562,16 +12386,16 @@ values4x16_loopAVX2:
 	VZEROUPPER
 	RET
 
-// func values5xAVX2(n int, p *float32, ldp int, v *float32, ldv int, dst *float32, ldd int, cols int)
-// Requires: AVX, FMA3
-TEXT ·values5xAVX2(SB), NOSPLIT, $0-64
-	MOVQ       cols+56(FP), AX
+// func values5xAVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int, cols int)
+// Requires: AVX, CMOV, FMA3, MMX+
+TEXT ·values5xAVX2(SB), NOSPLIT, $0-80
+	MOVQ       cols+72(FP), AX
 	LEAQ       masks<>+0(SB), CX
 	NEGQ       AX
 	VMOVUPS    64(CX)(AX*4), Y0
 	VMOVUPS    96(CX)(AX*4), Y1
-	MOVQ       dst+40(FP), AX
-	MOVQ       ldd+48(FP), CX
+	MOVQ       dst+56(FP), AX
+	MOVQ       ldd+64(FP), CX
 	SHLQ       $0x02, CX
 	LEAQ       (AX)(CX*2), DX
 	ADDQ       CX, DX
@@ -11585,44 +12409,66 @@ TEXT ·values5xAVX2(SB), NOSPLIT, $0-64
 	VMASKMOVPS 32(DX), Y1, Y9
 	VMASKMOVPS (DX)(CX*1), Y0, Y10
 	VMASKMOVPS 32(DX)(CX*1), Y1, Y11
-	MOVQ       n+0(FP), BX
-	MOVQ       p+8(FP), SI
-	MOVQ       ldp+16(FP), DI
+	MOVQ       n+0(FP), AX
+	MOVQ       v+32(FP), CX
+	MOVQ       p+16(FP), DX
+	MOVQ       ldp+24(FP), BX
+	SHLQ       $0x02, BX
+	LEAQ       (DX)(BX*2), SI
+	ADDQ       BX, SI
+	MOVQ       ldv+48(FP), DI
 	SHLQ       $0x02, DI
-	LEAQ       (SI)(DI*2), R8
-	ADDQ       DI, R8
-	MOVQ       v+24(FP), R9
-	MOVQ       ldv+32(FP), R10
-	SHLQ       $0x02, R10
+
+values5x_runAVX2:
+	MOVQ    size+8(FP), R8
+	CMPQ    AX, R8
+	CMOVQLT AX, R8
+	SUBQ    R8, AX
+	MOVQ    offset+40(FP), R11
+	SHLQ    $0x02, R11
+	MOVQ    (CX), R9
+	ADDQ    $+8, CX
+	MOVQ    (CX), R10
+	ADDQ    R11, R9
+	ADDQ    R11, R10
 
 values5x_loopAVX2:
 	VMASKMOVPS   (R9), Y0, Y13
-	VBROADCASTSS (SI), Y12
+	VBROADCASTSS (DX), Y12
 	VFMADD231PS  Y13, Y12, Y2
-	VBROADCASTSS (SI)(DI*1), Y12
+	VBROADCASTSS (DX)(BX*1), Y12
 	VFMADD231PS  Y13, Y12, Y4
-	VBROADCASTSS (SI)(DI*2), Y12
+	VBROADCASTSS (DX)(BX*2), Y12
 	VFMADD231PS  Y13, Y12, Y6
-	VBROADCASTSS (R8), Y12
+	VBROADCASTSS (SI), Y12
 	VFMADD231PS  Y13, Y12, Y8
-	VBROADCASTSS (R8)(DI*1), Y12
+	VBROADCASTSS (SI)(BX*1), Y12
 	VFMADD231PS  Y13, Y12, Y10
 	VMASKMOVPS   32(R9), Y1, Y13
-	VBROADCASTSS (SI), Y12
+	VBROADCASTSS (DX), Y12
 	VFMADD231PS  Y13, Y12, Y3
-	VBROADCASTSS (SI)(DI*1), Y12
+	VBROADCASTSS (DX)(BX*1), Y12
 	VFMADD231PS  Y13, Y12, Y5
-	VBROADCASTSS (SI)(DI*2), Y12
+	VBROADCASTSS (DX)(BX*2), Y12
 	VFMADD231PS  Y13, Y12, Y7
-	VBROADCASTSS (R8), Y12
+	VBROADCASTSS (SI), Y12
 	VFMADD231PS  Y13, Y12, Y9
-	VBROADCASTSS (R8)(DI*1), Y12
+	VBROADCASTSS (SI)(BX*1), Y12
 	VFMADD231PS  Y13, Y12, Y11
+	PREFETCHT0   (R10)
+	ADDQ         $+4, DX
 	ADDQ         $+4, SI
-	ADDQ         $+4, R8
-	ADDQ         R10, R9
-	DECQ         BX
+	ADDQ         DI, R9
+	ADDQ         DI, R10
+	DECQ         R8
 	JNZ          values5x_loopAVX2
+	TESTQ        AX, AX
+	JG           values5x_runAVX2
+	MOVQ         dst+56(FP), AX
+	MOVQ         ldd+64(FP), CX
+	SHLQ         $0x02, CX
+	LEAQ         (AX)(CX*2), DX
+	ADDQ         CX, DX
 	VMASKMOVPS   Y2, Y0, (AX)
 	VMASKMOVPS   Y3, Y1, 32(AX)
 	VMASKMOVPS   Y4, Y0, (AX)(CX*1)
@@ -11636,11 +12482,11 @@ values5x_loopAVX2:
 	VZEROUPPER
 	RET
 
-// func values5x16AVX2(n int, p *float32, ldp int, v *float32, next *float32, ldv int, dst *float32, ldd int)
-// Requires: AVX, FMA3, MMX+
-TEXT ·values5x16AVX2(SB), NOSPLIT, $0-64
-	MOVQ    dst+48(FP), AX
-	MOVQ    ldd+56(FP), CX
+// func values5x16AVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int)
+// Requires: AVX, CMOV, FMA3, MMX+
+TEXT ·values5x16AVX2(SB), NOSPLIT, $0-72
+	MOVQ    dst+56(FP), AX
+	MOVQ    ldd+64(FP), CX
 	SHLQ    $0x02, CX
 	LEAQ    (AX)(CX*2), DX
 	ADDQ    CX, DX
@@ -11654,42 +12500,61 @@ TEXT ·values5x16AVX2(SB), NOSPLIT, $0-64
 	VMOVUPS 32(DX), Y7
 	VMOVUPS (DX)(CX*1), Y8
 	VMOVUPS 32(DX)(CX*1), Y9
-	MOVQ    n+0(FP), BX
-	MOVQ    p+8(FP), SI
-	MOVQ    ldp+16(FP), DI
+	MOVQ    n+0(FP), AX
+	MOVQ    v+32(FP), CX
+	MOVQ    p+16(FP), DX
+	MOVQ    ldp+24(FP), BX
+	SHLQ    $0x02, BX
+	LEAQ    (DX)(BX*2), SI
+	ADDQ    BX, SI
+	MOVQ    ldv+48(FP), DI
 	SHLQ    $0x02, DI
-	LEAQ    (SI)(DI*2), R8
-	ADDQ    DI, R8
-	MOVQ    v+24(FP), R9
-	MOVQ    ldv+40(FP), R10
-	SHLQ    $0x02, R10
-	MOVQ    next+32(FP), R11
+
+values5x16_runAVX2:
+	MOVQ    size+8(FP), R8
+	CMPQ    AX, R8
+	CMOVQLT AX, R8
+	SUBQ    R8, AX
+	MOVQ    offset+40(FP), R11
+	SHLQ    $0x02, R11
+	MOVQ    (CX), R9
+	ADDQ    $+8, CX
+	MOVQ    (CX), R10
+	ADDQ    R11, R9
+	ADDQ    R11, R10
 
 values5x16_loopAVX2:
 	VMOVUPS      (R9), Y11
 	VMOVUPS      32(R9), Y12
-	VBROADCASTSS (SI), Y10
+	VBROADCASTSS (DX), Y10
 	VFMADD231PS  Y11, Y10, Y0
 	VFMADD231PS  Y12, Y10, Y1
-	VBROADCASTSS (SI)(DI*1), Y10
+	VBROADCASTSS (DX)(BX*1), Y10
 	VFMADD231PS  Y11, Y10, Y2
 	VFMADD231PS  Y12, Y10, Y3
-	VBROADCASTSS (SI)(DI*2), Y10
+	VBROADCASTSS (DX)(BX*2), Y10
 	VFMADD231PS  Y11, Y10, Y4
 	VFMADD231PS  Y12, Y10, Y5
-	VBROADCASTSS (R8), Y10
+	VBROADCASTSS (SI), Y10
 	VFMADD231PS  Y11, Y10, Y6
 	VFMADD231PS  Y12, Y10, Y7
-	VBROADCASTSS (R8)(DI*1), Y10
+	VBROADCASTSS (SI)(BX*1), Y10
 	VFMADD231PS  Y11, Y10, Y8
 	VFMADD231PS  Y12, Y10, Y9
-	PREFETCHT0   (R11)
-	ADDQ         R10, R11
+	PREFETCHT0   (R10)
+	ADDQ         $+4, DX
 	ADDQ         $+4, SI
-	ADDQ         $+4, R8
-	ADDQ         R10, R9
-	DECQ         BX
+	ADDQ         DI, R9
+	ADDQ         DI, R10
+	DECQ         R8
 	JNZ          values5x16_loopAVX2
+	TESTQ        AX, AX
+	JG           values5x16_runAVX2
+	MOVQ         dst+56(FP), AX
+	MOVQ         ldd+64(FP), CX
+	SHLQ         $0x02, CX
+	LEAQ         (AX)(CX*2), DX
+	ADDQ         CX, DX
 	VMOVUPS      Y0, (AX)
 	VMOVUPS      Y1, 32(AX)
 	VMOVUPS      Y2, (AX)(CX*1)
@@ -11703,16 +12568,16 @@ values5x16_loopAVX2:
 	VZEROUPPER
 	RET
 
-// func values6xAVX2(n int, p *float32, ldp int, v *float32, ldv int, dst *float32, ldd int, cols int)
-// Requires: AVX, FMA3
-TEXT ·values6xAVX2(SB), NOSPLIT, $0-64
-	MOVQ       cols+56(FP), AX
+// func values6xAVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int, cols int)
+// Requires: AVX, CMOV, FMA3, MMX+
+TEXT ·values6xAVX2(SB), NOSPLIT, $0-80
+	MOVQ       cols+72(FP), AX
 	LEAQ       masks<>+0(SB), CX
 	NEGQ       AX
 	VMOVUPS    64(CX)(AX*4), Y0
 	VMOVUPS    96(CX)(AX*4), Y1
-	MOVQ       dst+40(FP), AX
-	MOVQ       ldd+48(FP), CX
+	MOVQ       dst+56(FP), AX
+	MOVQ       ldd+64(FP), CX
 	SHLQ       $0x02, CX
 	LEAQ       (AX)(CX*2), DX
 	ADDQ       CX, DX
@@ -11728,48 +12593,70 @@ TEXT ·values6xAVX2(SB), NOSPLIT, $0-64
 	VMASKMOVPS 32(DX)(CX*1), Y1, Y11
 	VMASKMOVPS (DX)(CX*2), Y0, Y12
 	VMASKMOVPS 32(DX)(CX*2), Y1, Y13
-	MOVQ       n+0(FP), BX
-	MOVQ       p+8(FP), SI
-	MOVQ       ldp+16(FP), DI
+	MOVQ       n+0(FP), AX
+	MOVQ       v+32(FP), CX
+	MOVQ       p+16(FP), DX
+	MOVQ       ldp+24(FP), BX
+	SHLQ       $0x02, BX
+	LEAQ       (DX)(BX*2), SI
+	ADDQ       BX, SI
+	MOVQ       ldv+48(FP), DI
 	SHLQ       $0x02, DI
-	LEAQ       (SI)(DI*2), R8
-	ADDQ       DI, R8
-	MOVQ       v+24(FP), R9
-	MOVQ       ldv+32(FP), R10
-	SHLQ       $0x02, R10
+
+values6x_runAVX2:
+	MOVQ    size+8(FP), R8
+	CMPQ    AX, R8
+	CMOVQLT AX, R8
+	SUBQ    R8, AX
+	MOVQ    offset+40(FP), R11
+	SHLQ    $0x02, R11
+	MOVQ    (CX), R9
+	ADDQ    $+8, CX
+	MOVQ    (CX), R10
+	ADDQ    R11, R9
+	ADDQ    R11, R10
 
 values6x_loopAVX2:
 	VMASKMOVPS   (R9), Y0, Y15
-	VBROADCASTSS (SI), Y14
+	VBROADCASTSS (DX), Y14
 	VFMADD231PS  Y15, Y14, Y2
-	VBROADCASTSS (SI)(DI*1), Y14
+	VBROADCASTSS (DX)(BX*1), Y14
 	VFMADD231PS  Y15, Y14, Y4
-	VBROADCASTSS (SI)(DI*2), Y14
+	VBROADCASTSS (DX)(BX*2), Y14
 	VFMADD231PS  Y15, Y14, Y6
-	VBROADCASTSS (R8), Y14
+	VBROADCASTSS (SI), Y14
 	VFMADD231PS  Y15, Y14, Y8
-	VBROADCASTSS (R8)(DI*1), Y14
+	VBROADCASTSS (SI)(BX*1), Y14
 	VFMADD231PS  Y15, Y14, Y10
-	VBROADCASTSS (R8)(DI*2), Y14
+	VBROADCASTSS (SI)(BX*2), Y14
 	VFMADD231PS  Y15, Y14, Y12
 	VMASKMOVPS   32(R9), Y1, Y15
-	VBROADCASTSS (SI), Y14
+	VBROADCASTSS (DX), Y14
 	VFMADD231PS  Y15, Y14, Y3
-	VBROADCASTSS (SI)(DI*1), Y14
+	VBROADCASTSS (DX)(BX*1), Y14
 	VFMADD231PS  Y15, Y14, Y5
-	VBROADCASTSS (SI)(DI*2), Y14
+	VBROADCASTSS (DX)(BX*2), Y14
 	VFMADD231PS  Y15, Y14, Y7
-	VBROADCASTSS (R8), Y14
+	VBROADCASTSS (SI), Y14
 	VFMADD231PS  Y15, Y14, Y9
-	VBROADCASTSS (R8)(DI*1), Y14
+	VBROADCASTSS (SI)(BX*1), Y14
 	VFMADD231PS  Y15, Y14, Y11
-	VBROADCASTSS (R8)(DI*2), Y14
+	VBROADCASTSS (SI)(BX*2), Y14
 	VFMADD231PS  Y15, Y14, Y13
+	PREFETCHT0   (R10)
+	ADDQ         $+4, DX
 	ADDQ         $+4, SI
-	ADDQ         $+4, R8
-	ADDQ         R10, R9
-	DECQ         BX
+	ADDQ         DI, R9
+	ADDQ         DI, R10
+	DECQ         R8
 	JNZ          values6x_loopAVX2
+	TESTQ        AX, AX
+	JG           values6x_runAVX2
+	MOVQ         dst+56(FP), AX
+	MOVQ         ldd+64(FP), CX
+	SHLQ         $0x02, CX
+	LEAQ         (AX)(CX*2), DX
+	ADDQ         CX, DX
 	VMASKMOVPS   Y2, Y0, (AX)
 	VMASKMOVPS   Y3, Y1, 32(AX)
 	VMASKMOVPS   Y4, Y0, (AX)(CX*1)
@@ -11785,11 +12672,11 @@ values6x_loopAVX2:
 	VZEROUPPER
 	RET
 
-// func values6x16AVX2(n int, p *float32, ldp int, v *float32, next *float32, ldv int, dst *float32, ldd int)
-// Requires: AVX, FMA3, MMX+
-TEXT ·values6x16AVX2(SB), NOSPLIT, $0-64
-	MOVQ    dst+48(FP), AX
-	MOVQ    ldd+56(FP), CX
+// func values6x16AVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int)
+// Requires: AVX, CMOV, FMA3, MMX+
+TEXT ·values6x16AVX2(SB), NOSPLIT, $0-72
+	MOVQ    dst+56(FP), AX
+	MOVQ    ldd+64(FP), CX
 	SHLQ    $0x02, CX
 	LEAQ    (AX)(CX*2), DX
 	ADDQ    CX, DX
@@ -11805,45 +12692,64 @@ TEXT ·values6x16AVX2(SB), NOSPLIT, $0-64
 	VMOVUPS 32(DX)(CX*1), Y9
 	VMOVUPS (DX)(CX*2), Y10
 	VMOVUPS 32(DX)(CX*2), Y11
-	MOVQ    n+0(FP), BX
-	MOVQ    p+8(FP), SI
-	MOVQ    ldp+16(FP), DI
+	MOVQ    n+0(FP), AX
+	MOVQ    v+32(FP), CX
+	MOVQ    p+16(FP), DX
+	MOVQ    ldp+24(FP), BX
+	SHLQ    $0x02, BX
+	LEAQ    (DX)(BX*2), SI
+	ADDQ    BX, SI
+	MOVQ    ldv+48(FP), DI
 	SHLQ    $0x02, DI
-	LEAQ    (SI)(DI*2), R8
-	ADDQ    DI, R8
-	MOVQ    v+24(FP), R9
-	MOVQ    ldv+40(FP), R10
-	SHLQ    $0x02, R10
-	MOVQ    next+32(FP), R11
+
+values6x16_runAVX2:
+	MOVQ    size+8(FP), R8
+	CMPQ    AX, R8
+	CMOVQLT AX, R8
+	SUBQ    R8, AX
+	MOVQ    offset+40(FP), R11
+	SHLQ    $0x02, R11
+	MOVQ    (CX), R9
+	ADDQ    $+8, CX
+	MOVQ    (CX), R10
+	ADDQ    R11, R9
+	ADDQ    R11, R10
 
 values6x16_loopAVX2:
 	VMOVUPS      (R9), Y13
 	VMOVUPS      32(R9), Y14
-	VBROADCASTSS (SI), Y12
+	VBROADCASTSS (DX), Y12
 	VFMADD231PS  Y13, Y12, Y0
 	VFMADD231PS  Y14, Y12, Y1
-	VBROADCASTSS (SI)(DI*1), Y12
+	VBROADCASTSS (DX)(BX*1), Y12
 	VFMADD231PS  Y13, Y12, Y2
 	VFMADD231PS  Y14, Y12, Y3
-	VBROADCASTSS (SI)(DI*2), Y12
+	VBROADCASTSS (DX)(BX*2), Y12
 	VFMADD231PS  Y13, Y12, Y4
 	VFMADD231PS  Y14, Y12, Y5
-	VBROADCASTSS (R8), Y12
+	VBROADCASTSS (SI), Y12
 	VFMADD231PS  Y13, Y12, Y6
 	VFMADD231PS  Y14, Y12, Y7
-	VBROADCASTSS (R8)(DI*1), Y12
+	VBROADCASTSS (SI)(BX*1), Y12
 	VFMADD231PS  Y13, Y12, Y8
 	VFMADD231PS  Y14, Y12, Y9
-	VBROADCASTSS (R8)(DI*2), Y12
+	VBROADCASTSS (SI)(BX*2), Y12
 	VFMADD231PS  Y13, Y12, Y10
 	VFMADD231PS  Y14, Y12, Y11
-	PREFETCHT0   (R11)
-	ADDQ         R10, R11
+	PREFETCHT0   (R10)
+	ADDQ         $+4, DX
 	ADDQ         $+4, SI
-	ADDQ         $+4, R8
-	ADDQ         R10, R9
-	DECQ         BX
+	ADDQ         DI, R9
+	ADDQ         DI, R10
+	DECQ         R8
 	JNZ          values6x16_loopAVX2
+	TESTQ        AX, AX
+	JG           values6x16_runAVX2
+	MOVQ         dst+56(FP), AX
+	MOVQ         ldd+64(FP), CX
+	SHLQ         $0x02, CX
+	LEAQ         (AX)(CX*2), DX
+	ADDQ         CX, DX
 	VMOVUPS      Y0, (AX)
 	VMOVUPS      Y1, 32(AX)
 	VMOVUPS      Y2, (AX)(CX*1)
@@ -11859,57 +12765,73 @@ values6x16_loopAVX2:
 	VZEROUPPER
 	RET
 
-// func scoresBF161AVX2(dim int, q *float32, ldq int, keys *uint16, next *uint16, ldk int, n int, scale float32, out *float32, ldo int)
-// Requires: AVX, AVX2, FMA3, MMX+
-TEXT ·scoresBF161AVX2(SB), NOSPLIT, $0-80
-	MOVQ    n+48(FP), AX
-	MOVQ    AX, CX
-	SHRQ    $0x01, CX
-	NEGQ    CX
-	LEAQ    masks<>+0(SB), DX
-	VMOVUPS 64(DX)(CX*4), Y0
-	LEAQ    -2(AX)(AX*1), AX
-	LEAQ    lastWord<>+0(SB), CX
-	SUBQ    AX, CX
-	MOVQ    dim+0(FP), DX
-	MOVQ    q+8(FP), BX
-	MOVQ    ldq+16(FP), SI
-	SHLQ    $0x02, SI
-	MOVQ    keys+24(FP), SI
-	MOVQ    next+32(FP), DI
-	MOVQ    ldk+40(FP), R8
-	SHLQ    $0x01, R8
+// func scoresBF161AVX2(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, scale float32, out *float32, ldo int)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·scoresBF161AVX2(SB), NOSPLIT, $0-88
+	MOVQ n+0(FP), AX
+	MOVQ keys+40(FP), CX
+	MOVQ out+72(FP), DX
+	MOVQ ldq+32(FP), BX
+	SHLQ $0x02, BX
+	MOVQ ldk+56(FP), BX
+	SHLQ $0x01, BX
+
+scoresBF161_runAVX2:
+	MOVQ    size+8(FP), SI
+	CMPQ    AX, SI
+	CMOVQLT AX, SI
+	MOVQ    SI, DI
+	SHRQ    $0x01, DI
+	NEGQ    DI
+	LEAQ    masks<>+0(SB), R8
+	VMOVUPS 64(R8)(DI*4), Y0
+	LEAQ    -2(SI)(SI*1), SI
+	LEAQ    lastWord<>+0(SB), DI
+	SUBQ    SI, DI
+	MOVQ    offset+48(FP), R10
+	SHLQ    $0x01, R10
+	MOVQ    (CX), R8
+	ADDQ    $+8, CX
+	MOVQ    (CX), R9
+	ADDQ    R10, R8
+	ADDQ    R10, R9
 	VPXOR   Y1, Y1, Y1
 	VPXOR   Y2, Y2, Y2
+	MOVQ    q+24(FP), R10
+	MOVQ    dim+16(FP), R11
 
 scoresBF161_loopAVX2:
-	VPMASKMOVD   (SI), Y0, Y3
-	VPBROADCASTW (SI)(AX*1), Y4
-	VPAND        30(CX), Y4, Y4
+	VPMASKMOVD   (R8), Y0, Y3
+	VPBROADCASTW (R8)(SI*1), Y4
+	VPAND        30(DI), Y4, Y4
 	VPOR         Y4, Y3, Y3
 	VEXTRACTI128 $0x01, Y3, X4
 	VPMOVZXWD    X4, Y4
 	VPSLLD       $0x10, Y4, Y4
 	VPMOVZXWD    X3, Y3
 	VPSLLD       $0x10, Y3, Y3
-	PREFETCHT0   (DI)
-	VBROADCASTSS (BX), Y5
+	PREFETCHT0   (R9)
+	VBROADCASTSS (R10), Y5
 	VFMADD231PS  Y3, Y5, Y1
 	VFMADD231PS  Y4, Y5, Y2
-	ADDQ         $+4, BX
-	ADDQ         R8, SI
-	ADDQ         R8, DI
-	DECQ         DX
+	ADDQ         $+4, R10
+	ADDQ         BX, R8
+	ADDQ         BX, R9
+	DECQ         R11
 	JNZ          scoresBF161_loopAVX2
-	MOVQ         out+64(FP), AX
-	MOVQ         ldo+72(FP), CX
-	SHLQ         $0x02, CX
-	VBROADCASTSS scale+56(FP), Y0
+	MOVQ         ldo+80(FP), DI
+	SHLQ         $0x02, DI
+	MOVQ         DX, SI
+	VBROADCASTSS scale+64(FP), Y0
 	VMULPS       Y0, Y1, Y1
 	VMULPS       Y0, Y2, Y2
-	VMOVUPS      Y1, (AX)
-	VMOVUPS      Y2, 32(AX)
-	ADDQ         CX, AX
+	VMOVUPS      Y1, (SI)
+	VMOVUPS      Y2, 32(SI)
+	ADDQ         DI, SI
+	MOVQ         size+8(FP), SI
+	LEAQ         (DX)(SI*4), DX
+	SUBQ         SI, AX
+	JG           scoresBF161_runAVX2
 	VZEROUPPER
 	RET
 
@@ -11931,166 +12853,206 @@ DATA lastWord<>+56(SB)/4, $0x00000000
 DATA lastWord<>+60(SB)/4, $0x00000000
 GLOBL lastWord<>(SB), RODATA|NOPTR, $64
 
-// func scoresBF162AVX2(dim int, q *float32, ldq int, keys *uint16, next *uint16, ldk int, n int, scale float32, out *float32, ldo int)
-// Requires: AVX, AVX2, FMA3, MMX+
-TEXT ·scoresBF162AVX2(SB), NOSPLIT, $0-80
-	MOVQ    n+48(FP), AX
-	MOVQ    AX, CX
-	SHRQ    $0x01, CX
-	NEGQ    CX
-	LEAQ    masks<>+0(SB), DX
-	VMOVUPS 64(DX)(CX*4), Y0
-	LEAQ    -2(AX)(AX*1), AX
-	LEAQ    lastWord<>+0(SB), CX
-	SUBQ    AX, CX
-	MOVQ    dim+0(FP), DX
-	MOVQ    q+8(FP), BX
-	MOVQ    ldq+16(FP), SI
-	SHLQ    $0x02, SI
-	MOVQ    keys+24(FP), DI
-	MOVQ    next+32(FP), R8
-	MOVQ    ldk+40(FP), R9
-	SHLQ    $0x01, R9
+// func scoresBF162AVX2(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, scale float32, out *float32, ldo int)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·scoresBF162AVX2(SB), NOSPLIT, $0-88
+	MOVQ n+0(FP), AX
+	MOVQ keys+40(FP), CX
+	MOVQ out+72(FP), DX
+	MOVQ ldq+32(FP), BX
+	SHLQ $0x02, BX
+	MOVQ ldk+56(FP), SI
+	SHLQ $0x01, SI
+
+scoresBF162_runAVX2:
+	MOVQ    size+8(FP), DI
+	CMPQ    AX, DI
+	CMOVQLT AX, DI
+	MOVQ    DI, R8
+	SHRQ    $0x01, R8
+	NEGQ    R8
+	LEAQ    masks<>+0(SB), R9
+	VMOVUPS 64(R9)(R8*4), Y0
+	LEAQ    -2(DI)(DI*1), DI
+	LEAQ    lastWord<>+0(SB), R8
+	SUBQ    DI, R8
+	MOVQ    offset+48(FP), R11
+	SHLQ    $0x01, R11
+	MOVQ    (CX), R9
+	ADDQ    $+8, CX
+	MOVQ    (CX), R10
+	ADDQ    R11, R9
+	ADDQ    R11, R10
 	VPXOR   Y1, Y1, Y1
 	VPXOR   Y2, Y2, Y2
 	VPXOR   Y3, Y3, Y3
 	VPXOR   Y4, Y4, Y4
+	MOVQ    q+24(FP), R11
+	MOVQ    dim+16(FP), R12
 
 scoresBF162_loopAVX2:
-	VPMASKMOVD   (DI), Y0, Y5
-	VPBROADCASTW (DI)(AX*1), Y6
-	VPAND        30(CX), Y6, Y6
+	VPMASKMOVD   (R9), Y0, Y5
+	VPBROADCASTW (R9)(DI*1), Y6
+	VPAND        30(R8), Y6, Y6
 	VPOR         Y6, Y5, Y5
 	VEXTRACTI128 $0x01, Y5, X6
 	VPMOVZXWD    X6, Y6
 	VPSLLD       $0x10, Y6, Y6
 	VPMOVZXWD    X5, Y5
 	VPSLLD       $0x10, Y5, Y5
-	PREFETCHT0   (R8)
-	VBROADCASTSS (BX), Y7
+	PREFETCHT0   (R10)
+	VBROADCASTSS (R11), Y7
 	VFMADD231PS  Y5, Y7, Y1
 	VFMADD231PS  Y6, Y7, Y2
-	VBROADCASTSS (BX)(SI*1), Y7
+	VBROADCASTSS (R11)(BX*1), Y7
 	VFMADD231PS  Y5, Y7, Y3
 	VFMADD231PS  Y6, Y7, Y4
-	ADDQ         $+4, BX
-	ADDQ         R9, DI
-	ADDQ         R9, R8
-	DECQ         DX
+	ADDQ         $+4, R11
+	ADDQ         SI, R9
+	ADDQ         SI, R10
+	DECQ         R12
 	JNZ          scoresBF162_loopAVX2
-	MOVQ         out+64(FP), AX
-	MOVQ         ldo+72(FP), CX
-	SHLQ         $0x02, CX
-	VBROADCASTSS scale+56(FP), Y0
+	MOVQ         ldo+80(FP), R8
+	SHLQ         $0x02, R8
+	MOVQ         DX, DI
+	VBROADCASTSS scale+64(FP), Y0
 	VMULPS       Y0, Y1, Y1
 	VMULPS       Y0, Y2, Y2
-	VMOVUPS      Y1, (AX)
-	VMOVUPS      Y2, 32(AX)
-	ADDQ         CX, AX
+	VMOVUPS      Y1, (DI)
+	VMOVUPS      Y2, 32(DI)
+	ADDQ         R8, DI
 	VMULPS       Y0, Y3, Y3
 	VMULPS       Y0, Y4, Y4
-	VMOVUPS      Y3, (AX)
-	VMOVUPS      Y4, 32(AX)
-	ADDQ         CX, AX
+	VMOVUPS      Y3, (DI)
+	VMOVUPS      Y4, 32(DI)
+	ADDQ         R8, DI
+	MOVQ         size+8(FP), DI
+	LEAQ         (DX)(DI*4), DX
+	SUBQ         DI, AX
+	JG           scoresBF162_runAVX2
 	VZEROUPPER
 	RET
 
-// func scoresBF163AVX2(dim int, q *float32, ldq int, keys *uint16, next *uint16, ldk int, n int, scale float32, out *float32, ldo int)
-// Requires: AVX, AVX2, FMA3, MMX+
-TEXT ·scoresBF163AVX2(SB), NOSPLIT, $0-80
-	MOVQ    n+48(FP), AX
-	MOVQ    AX, CX
-	SHRQ    $0x01, CX
-	NEGQ    CX
-	LEAQ    masks<>+0(SB), DX
-	VMOVUPS 64(DX)(CX*4), Y0
-	LEAQ    -2(AX)(AX*1), AX
-	LEAQ    lastWord<>+0(SB), CX
-	SUBQ    AX, CX
-	MOVQ    dim+0(FP), DX
-	MOVQ    q+8(FP), BX
-	MOVQ    ldq+16(FP), SI
-	SHLQ    $0x02, SI
-	MOVQ    keys+24(FP), DI
-	MOVQ    next+32(FP), R8
-	MOVQ    ldk+40(FP), R9
-	SHLQ    $0x01, R9
+// func scoresBF163AVX2(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, scale float32, out *float32, ldo int)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·scoresBF163AVX2(SB), NOSPLIT, $0-88
+	MOVQ n+0(FP), AX
+	MOVQ keys+40(FP), CX
+	MOVQ out+72(FP), DX
+	MOVQ ldq+32(FP), BX
+	SHLQ $0x02, BX
+	MOVQ ldk+56(FP), SI
+	SHLQ $0x01, SI
+
+scoresBF163_runAVX2:
+	MOVQ    size+8(FP), DI
+	CMPQ    AX, DI
+	CMOVQLT AX, DI
+	MOVQ    DI, R8
+	SHRQ    $0x01, R8
+	NEGQ    R8
+	LEAQ    masks<>+0(SB), R9
+	VMOVUPS 64(R9)(R8*4), Y0
+	LEAQ    -2(DI)(DI*1), DI
+	LEAQ    lastWord<>+0(SB), R8
+	SUBQ    DI, R8
+	MOVQ    offset+48(FP), R11
+	SHLQ    $0x01, R11
+	MOVQ    (CX), R9
+	ADDQ    $+8, CX
+	MOVQ    (CX), R10
+	ADDQ    R11, R9
+	ADDQ    R11, R10
 	VPXOR   Y1, Y1, Y1
 	VPXOR   Y2, Y2, Y2
 	VPXOR   Y3, Y3, Y3
 	VPXOR   Y4, Y4, Y4
 	VPXOR   Y5, Y5, Y5
 	VPXOR   Y6, Y6, Y6
+	MOVQ    q+24(FP), R11
+	MOVQ    dim+16(FP), R12
 
 scoresBF163_loopAVX2:
-	VPMASKMOVD   (DI), Y0, Y7
-	VPBROADCASTW (DI)(AX*1), Y8
-	VPAND        30(CX), Y8, Y8
+	VPMASKMOVD   (R9), Y0, Y7
+	VPBROADCASTW (R9)(DI*1), Y8
+	VPAND        30(R8), Y8, Y8
 	VPOR         Y8, Y7, Y7
 	VEXTRACTI128 $0x01, Y7, X8
 	VPMOVZXWD    X8, Y8
 	VPSLLD       $0x10, Y8, Y8
 	VPMOVZXWD    X7, Y7
 	VPSLLD       $0x10, Y7, Y7
-	PREFETCHT0   (R8)
-	VBROADCASTSS (BX), Y9
+	PREFETCHT0   (R10)
+	VBROADCASTSS (R11), Y9
 	VFMADD231PS  Y7, Y9, Y1
 	VFMADD231PS  Y8, Y9, Y2
-	VBROADCASTSS (BX)(SI*1), Y9
+	VBROADCASTSS (R11)(BX*1), Y9
 	VFMADD231PS  Y7, Y9, Y3
 	VFMADD231PS  Y8, Y9, Y4
-	VBROADCASTSS (BX)(SI*2), Y9
+	VBROADCASTSS (R11)(BX*2), Y9
 	VFMADD231PS  Y7, Y9, Y5
 	VFMADD231PS  Y8, Y9, Y6
-	ADDQ         $+4, BX
-	ADDQ         R9, DI
-	ADDQ         R9, R8
-	DECQ         DX
+	ADDQ         $+4, R11
+	ADDQ         SI, R9
+	ADDQ         SI, R10
+	DECQ         R12
 	JNZ          scoresBF163_loopAVX2
-	MOVQ         out+64(FP), AX
-	MOVQ         ldo+72(FP), CX
-	SHLQ         $0x02, CX
-	VBROADCASTSS scale+56(FP), Y0
+	MOVQ         ldo+80(FP), R8
+	SHLQ         $0x02, R8
+	MOVQ         DX, DI
+	VBROADCASTSS scale+64(FP), Y0
 	VMULPS       Y0, Y1, Y1
 	VMULPS       Y0, Y2, Y2
-	VMOVUPS      Y1, (AX)
-	VMOVUPS      Y2, 32(AX)
-	ADDQ         CX, AX
+	VMOVUPS      Y1, (DI)
+	VMOVUPS      Y2, 32(DI)
+	ADDQ         R8, DI
 	VMULPS       Y0, Y3, Y3
 	VMULPS       Y0, Y4, Y4
-	VMOVUPS      Y3, (AX)
-	VMOVUPS      Y4, 32(AX)
-	ADDQ         CX, AX
+	VMOVUPS      Y3, (DI)
+	VMOVUPS      Y4, 32(DI)
+	ADDQ         R8, DI
 	VMULPS       Y0, Y5, Y5
 	VMULPS       Y0, Y6, Y6
-	VMOVUPS      Y5, (AX)
-	VMOVUPS      Y6, 32(AX)
-	ADDQ         CX, AX
+	VMOVUPS      Y5, (DI)
+	VMOVUPS      Y6, 32(DI)
+	ADDQ         R8, DI
+	MOVQ         size+8(FP), DI
+	LEAQ         (DX)(DI*4), DX
+	SUBQ         DI, AX
+	JG           scoresBF163_runAVX2
 	VZEROUPPER
 	RET
 
-// func scoresBF164AVX2(dim int, q *float32, ldq int, keys *uint16, next *uint16, ldk int, n int, scale float32, out *float32, ldo int)
-// Requires: AVX, AVX2, FMA3, MMX+
-TEXT ·scoresBF164AVX2(SB), NOSPLIT, $0-80
-	MOVQ    n+48(FP), AX
-	MOVQ    AX, CX
-	SHRQ    $0x01, CX
-	NEGQ    CX
-	LEAQ    masks<>+0(SB), DX
-	VMOVUPS 64(DX)(CX*4), Y0
-	LEAQ    -2(AX)(AX*1), AX
-	LEAQ    lastWord<>+0(SB), CX
-	SUBQ    AX, CX
-	MOVQ    dim+0(FP), DX
-	MOVQ    q+8(FP), BX
-	MOVQ    ldq+16(FP), SI
-	SHLQ    $0x02, SI
-	LEAQ    (BX)(SI*2), DI
-	ADDQ    SI, DI
-	MOVQ    keys+24(FP), R8
-	MOVQ    next+32(FP), R9
-	MOVQ    ldk+40(FP), R10
-	SHLQ    $0x01, R10
+// func scoresBF164AVX2(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, scale float32, out *float32, ldo int)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·scoresBF164AVX2(SB), NOSPLIT, $0-88
+	MOVQ n+0(FP), AX
+	MOVQ keys+40(FP), CX
+	MOVQ out+72(FP), DX
+	MOVQ ldq+32(FP), BX
+	SHLQ $0x02, BX
+	MOVQ ldk+56(FP), SI
+	SHLQ $0x01, SI
+
+scoresBF164_runAVX2:
+	MOVQ    size+8(FP), DI
+	CMPQ    AX, DI
+	CMOVQLT AX, DI
+	MOVQ    DI, R8
+	SHRQ    $0x01, R8
+	NEGQ    R8
+	LEAQ    masks<>+0(SB), R9
+	VMOVUPS 64(R9)(R8*4), Y0
+	LEAQ    -2(DI)(DI*1), DI
+	LEAQ    lastWord<>+0(SB), R8
+	SUBQ    DI, R8
+	MOVQ    offset+48(FP), R11
+	SHLQ    $0x01, R11
+	MOVQ    (CX), R9
+	ADDQ    $+8, CX
+	MOVQ    (CX), R10
+	ADDQ    R11, R9
+	ADDQ    R11, R10
 	VPXOR   Y1, Y1, Y1
 	VPXOR   Y2, Y2, Y2
 	VPXOR   Y3, Y3, Y3
@@ -12099,85 +13061,101 @@ TEXT ·scoresBF164AVX2(SB), NOSPLIT, $0-80
 	VPXOR   Y6, Y6, Y6
 	VPXOR   Y7, Y7, Y7
 	VPXOR   Y8, Y8, Y8
+	MOVQ    q+24(FP), R11
+	LEAQ    (R11)(BX*2), R12
+	ADDQ    BX, R12
+	MOVQ    dim+16(FP), R13
 
 scoresBF164_loopAVX2:
-	VPMASKMOVD   (R8), Y0, Y9
-	VPBROADCASTW (R8)(AX*1), Y10
-	VPAND        30(CX), Y10, Y10
+	VPMASKMOVD   (R9), Y0, Y9
+	VPBROADCASTW (R9)(DI*1), Y10
+	VPAND        30(R8), Y10, Y10
 	VPOR         Y10, Y9, Y9
 	VEXTRACTI128 $0x01, Y9, X10
 	VPMOVZXWD    X10, Y10
 	VPSLLD       $0x10, Y10, Y10
 	VPMOVZXWD    X9, Y9
 	VPSLLD       $0x10, Y9, Y9
-	PREFETCHT0   (R9)
-	VBROADCASTSS (BX), Y11
+	PREFETCHT0   (R10)
+	VBROADCASTSS (R11), Y11
 	VFMADD231PS  Y9, Y11, Y1
 	VFMADD231PS  Y10, Y11, Y2
-	VBROADCASTSS (BX)(SI*1), Y11
+	VBROADCASTSS (R11)(BX*1), Y11
 	VFMADD231PS  Y9, Y11, Y3
 	VFMADD231PS  Y10, Y11, Y4
-	VBROADCASTSS (BX)(SI*2), Y11
+	VBROADCASTSS (R11)(BX*2), Y11
 	VFMADD231PS  Y9, Y11, Y5
 	VFMADD231PS  Y10, Y11, Y6
-	VBROADCASTSS (DI), Y11
+	VBROADCASTSS (R12), Y11
 	VFMADD231PS  Y9, Y11, Y7
 	VFMADD231PS  Y10, Y11, Y8
-	ADDQ         $+4, BX
-	ADDQ         $+4, DI
-	ADDQ         R10, R8
-	ADDQ         R10, R9
-	DECQ         DX
+	ADDQ         $+4, R11
+	ADDQ         $+4, R12
+	ADDQ         SI, R9
+	ADDQ         SI, R10
+	DECQ         R13
 	JNZ          scoresBF164_loopAVX2
-	MOVQ         out+64(FP), AX
-	MOVQ         ldo+72(FP), CX
-	SHLQ         $0x02, CX
-	VBROADCASTSS scale+56(FP), Y0
+	MOVQ         ldo+80(FP), R8
+	SHLQ         $0x02, R8
+	MOVQ         DX, DI
+	VBROADCASTSS scale+64(FP), Y0
 	VMULPS       Y0, Y1, Y1
 	VMULPS       Y0, Y2, Y2
-	VMOVUPS      Y1, (AX)
-	VMOVUPS      Y2, 32(AX)
-	ADDQ         CX, AX
+	VMOVUPS      Y1, (DI)
+	VMOVUPS      Y2, 32(DI)
+	ADDQ         R8, DI
 	VMULPS       Y0, Y3, Y3
 	VMULPS       Y0, Y4, Y4
-	VMOVUPS      Y3, (AX)
-	VMOVUPS      Y4, 32(AX)
-	ADDQ         CX, AX
+	VMOVUPS      Y3, (DI)
+	VMOVUPS      Y4, 32(DI)
+	ADDQ         R8, DI
 	VMULPS       Y0, Y5, Y5
 	VMULPS       Y0, Y6, Y6
-	VMOVUPS      Y5, (AX)
-	VMOVUPS      Y6, 32(AX)
-	ADDQ         CX, AX
+	VMOVUPS      Y5, (DI)
+	VMOVUPS      Y6, 32(DI)
+	ADDQ         R8, DI
 	VMULPS       Y0, Y7, Y7
 	VMULPS       Y0, Y8, Y8
-	VMOVUPS      Y7, (AX)
-	VMOVUPS      Y8, 32(AX)
-	ADDQ         CX, AX
+	VMOVUPS      Y7, (DI)
+	VMOVUPS      Y8, 32(DI)
+	ADDQ         R8, DI
+	MOVQ         size+8(FP), DI
+	LEAQ         (DX)(DI*4), DX
+	SUBQ         DI, AX
+	JG           scoresBF164_runAVX2
 	VZEROUPPER
 	RET
 
-// func scoresBF165AVX2(dim int, q *float32, ldq int, keys *uint16, next *uint16, ldk int, n int, scale float32, out *float32, ldo int)
-// Requires: AVX, AVX2, FMA3, MMX+
-TEXT ·scoresBF165AVX2(SB), NOSPLIT, $0-80
-	MOVQ    n+48(FP), AX
-	MOVQ    AX, CX
-	SHRQ    $0x01, CX
-	NEGQ    CX
-	LEAQ    masks<>+0(SB), DX
-	VMOVUPS 64(DX)(CX*4), Y0
-	LEAQ    -2(AX)(AX*1), AX
-	LEAQ    lastWord<>+0(SB), CX
-	SUBQ    AX, CX
-	MOVQ    dim+0(FP), DX
-	MOVQ    q+8(FP), BX
-	MOVQ    ldq+16(FP), SI
-	SHLQ    $0x02, SI
-	LEAQ    (BX)(SI*2), DI
-	ADDQ    SI, DI
-	MOVQ    keys+24(FP), R8
-	MOVQ    next+32(FP), R9
-	MOVQ    ldk+40(FP), R10
-	SHLQ    $0x01, R10
+// func scoresBF165AVX2(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, scale float32, out *float32, ldo int)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·scoresBF165AVX2(SB), NOSPLIT, $0-88
+	MOVQ n+0(FP), AX
+	MOVQ keys+40(FP), CX
+	MOVQ out+72(FP), DX
+	MOVQ ldq+32(FP), BX
+	SHLQ $0x02, BX
+	MOVQ ldk+56(FP), SI
+	SHLQ $0x01, SI
+
+scoresBF165_runAVX2:
+	MOVQ    size+8(FP), DI
+	CMPQ    AX, DI
+	CMOVQLT AX, DI
+	MOVQ    DI, R8
+	SHRQ    $0x01, R8
+	NEGQ    R8
+	LEAQ    masks<>+0(SB), R9
+	VMOVUPS 64(R9)(R8*4), Y0
+	LEAQ    -2(DI)(DI*1), DI
+	LEAQ    lastWord<>+0(SB), R8
+	SUBQ    DI, R8
+	MOVQ    offset+48(FP), R11
+	SHLQ    $0x01, R11
+	MOVQ    (CX), R9
+	ADDQ    $+8, CX
+	MOVQ    (CX), R10
+	ADDQ    R11, R9
+	ADDQ    R11, R10
 	VPXOR   Y1, Y1, Y1
 	VPXOR   Y2, Y2, Y2
 	VPXOR   Y3, Y3, Y3
@@ -12188,93 +13166,109 @@ TEXT ·scoresBF165AVX2(SB), NOSPLIT, $0-80
 	VPXOR   Y8, Y8, Y8
 	VPXOR   Y9, Y9, Y9
 	VPXOR   Y10, Y10, Y10
+	MOVQ    q+24(FP), R11
+	LEAQ    (R11)(BX*2), R12
+	ADDQ    BX, R12
+	MOVQ    dim+16(FP), R13
 
 scoresBF165_loopAVX2:
-	VPMASKMOVD   (R8), Y0, Y11
-	VPBROADCASTW (R8)(AX*1), Y12
-	VPAND        30(CX), Y12, Y12
+	VPMASKMOVD   (R9), Y0, Y11
+	VPBROADCASTW (R9)(DI*1), Y12
+	VPAND        30(R8), Y12, Y12
 	VPOR         Y12, Y11, Y11
 	VEXTRACTI128 $0x01, Y11, X12
 	VPMOVZXWD    X12, Y12
 	VPSLLD       $0x10, Y12, Y12
 	VPMOVZXWD    X11, Y11
 	VPSLLD       $0x10, Y11, Y11
-	PREFETCHT0   (R9)
-	VBROADCASTSS (BX), Y13
+	PREFETCHT0   (R10)
+	VBROADCASTSS (R11), Y13
 	VFMADD231PS  Y11, Y13, Y1
 	VFMADD231PS  Y12, Y13, Y2
-	VBROADCASTSS (BX)(SI*1), Y13
+	VBROADCASTSS (R11)(BX*1), Y13
 	VFMADD231PS  Y11, Y13, Y3
 	VFMADD231PS  Y12, Y13, Y4
-	VBROADCASTSS (BX)(SI*2), Y13
+	VBROADCASTSS (R11)(BX*2), Y13
 	VFMADD231PS  Y11, Y13, Y5
 	VFMADD231PS  Y12, Y13, Y6
-	VBROADCASTSS (DI), Y13
+	VBROADCASTSS (R12), Y13
 	VFMADD231PS  Y11, Y13, Y7
 	VFMADD231PS  Y12, Y13, Y8
-	VBROADCASTSS (DI)(SI*1), Y13
+	VBROADCASTSS (R12)(BX*1), Y13
 	VFMADD231PS  Y11, Y13, Y9
 	VFMADD231PS  Y12, Y13, Y10
-	ADDQ         $+4, BX
-	ADDQ         $+4, DI
-	ADDQ         R10, R8
-	ADDQ         R10, R9
-	DECQ         DX
+	ADDQ         $+4, R11
+	ADDQ         $+4, R12
+	ADDQ         SI, R9
+	ADDQ         SI, R10
+	DECQ         R13
 	JNZ          scoresBF165_loopAVX2
-	MOVQ         out+64(FP), AX
-	MOVQ         ldo+72(FP), CX
-	SHLQ         $0x02, CX
-	VBROADCASTSS scale+56(FP), Y0
+	MOVQ         ldo+80(FP), R8
+	SHLQ         $0x02, R8
+	MOVQ         DX, DI
+	VBROADCASTSS scale+64(FP), Y0
 	VMULPS       Y0, Y1, Y1
 	VMULPS       Y0, Y2, Y2
-	VMOVUPS      Y1, (AX)
-	VMOVUPS      Y2, 32(AX)
-	ADDQ         CX, AX
+	VMOVUPS      Y1, (DI)
+	VMOVUPS      Y2, 32(DI)
+	ADDQ         R8, DI
 	VMULPS       Y0, Y3, Y3
 	VMULPS       Y0, Y4, Y4
-	VMOVUPS      Y3, (AX)
-	VMOVUPS      Y4, 32(AX)
-	ADDQ         CX, AX
+	VMOVUPS      Y3, (DI)
+	VMOVUPS      Y4, 32(DI)
+	ADDQ         R8, DI
 	VMULPS       Y0, Y5, Y5
 	VMULPS       Y0, Y6, Y6
-	VMOVUPS      Y5, (AX)
-	VMOVUPS      Y6, 32(AX)
-	ADDQ         CX, AX
+	VMOVUPS      Y5, (DI)
+	VMOVUPS      Y6, 32(DI)
+	ADDQ         R8, DI
 	VMULPS       Y0, Y7, Y7
 	VMULPS       Y0, Y8, Y8
-	VMOVUPS      Y7, (AX)
-	VMOVUPS      Y8, 32(AX)
-	ADDQ         CX, AX
+	VMOVUPS      Y7, (DI)
+	VMOVUPS      Y8, 32(DI)
+	ADDQ         R8, DI
 	VMULPS       Y0, Y9, Y9
 	VMULPS       Y0, Y10, Y10
-	VMOVUPS      Y9, (AX)
-	VMOVUPS      Y10, 32(AX)
-	ADDQ         CX, AX
+	VMOVUPS      Y9, (DI)
+	VMOVUPS      Y10, 32(DI)
+	ADDQ         R8, DI
+	MOVQ         size+8(FP), DI
+	LEAQ         (DX)(DI*4), DX
+	SUBQ         DI, AX
+	JG           scoresBF165_runAVX2
 	VZEROUPPER
 	RET
 
-// func scoresBF166AVX2(dim int, q *float32, ldq int, keys *uint16, next *uint16, ldk int, n int, scale float32, out *float32, ldo int)
-// Requires: AVX, AVX2, FMA3, MMX+
-TEXT ·scoresBF166AVX2(SB), NOSPLIT, $0-80
-	MOVQ    n+48(FP), AX
-	MOVQ    AX, CX
-	SHRQ    $0x01, CX
-	NEGQ    CX
-	LEAQ    masks<>+0(SB), DX
-	VMOVUPS 64(DX)(CX*4), Y0
-	LEAQ    -2(AX)(AX*1), AX
-	LEAQ    lastWord<>+0(SB), CX
-	SUBQ    AX, CX
-	MOVQ    dim+0(FP), DX
-	MOVQ    q+8(FP), BX
-	MOVQ    ldq+16(FP), SI
-	SHLQ    $0x02, SI
-	LEAQ    (BX)(SI*2), DI
-	ADDQ    SI, DI
-	MOVQ    keys+24(FP), R8
-	MOVQ    next+32(FP), R9
-	MOVQ    ldk+40(FP), R10
-	SHLQ    $0x01, R10
+// func scoresBF166AVX2(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, scale float32, out *float32, ldo int)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·scoresBF166AVX2(SB), NOSPLIT, $0-88
+	MOVQ n+0(FP), AX
+	MOVQ keys+40(FP), CX
+	MOVQ out+72(FP), DX
+	MOVQ ldq+32(FP), BX
+	SHLQ $0x02, BX
+	MOVQ ldk+56(FP), SI
+	SHLQ $0x01, SI
+
+scoresBF166_runAVX2:
+	MOVQ    size+8(FP), DI
+	CMPQ    AX, DI
+	CMOVQLT AX, DI
+	MOVQ    DI, R8
+	SHRQ    $0x01, R8
+	NEGQ    R8
+	LEAQ    masks<>+0(SB), R9
+	VMOVUPS 64(R9)(R8*4), Y0
+	LEAQ    -2(DI)(DI*1), DI
+	LEAQ    lastWord<>+0(SB), R8
+	SUBQ    DI, R8
+	MOVQ    offset+48(FP), R11
+	SHLQ    $0x01, R11
+	MOVQ    (CX), R9
+	ADDQ    $+8, CX
+	MOVQ    (CX), R10
+	ADDQ    R11, R9
+	ADDQ    R11, R10
 	VPXOR   Y1, Y1, Y1
 	VPXOR   Y2, Y2, Y2
 	VPXOR   Y3, Y3, Y3
@@ -12287,113 +13281,134 @@ TEXT ·scoresBF166AVX2(SB), NOSPLIT, $0-80
 	VPXOR   Y10, Y10, Y10
 	VPXOR   Y11, Y11, Y11
 	VPXOR   Y12, Y12, Y12
+	MOVQ    q+24(FP), R11
+	LEAQ    (R11)(BX*2), R12
+	ADDQ    BX, R12
+	MOVQ    dim+16(FP), R13
 
 scoresBF166_loopAVX2:
-	VPMASKMOVD   (R8), Y0, Y13
-	VPBROADCASTW (R8)(AX*1), Y14
-	VPAND        30(CX), Y14, Y14
+	VPMASKMOVD   (R9), Y0, Y13
+	VPBROADCASTW (R9)(DI*1), Y14
+	VPAND        30(R8), Y14, Y14
 	VPOR         Y14, Y13, Y13
 	VEXTRACTI128 $0x01, Y13, X14
 	VPMOVZXWD    X14, Y14
 	VPSLLD       $0x10, Y14, Y14
 	VPMOVZXWD    X13, Y13
 	VPSLLD       $0x10, Y13, Y13
-	PREFETCHT0   (R9)
-	VBROADCASTSS (BX), Y15
+	PREFETCHT0   (R10)
+	VBROADCASTSS (R11), Y15
 	VFMADD231PS  Y13, Y15, Y1
 	VFMADD231PS  Y14, Y15, Y2
-	VBROADCASTSS (BX)(SI*1), Y15
+	VBROADCASTSS (R11)(BX*1), Y15
 	VFMADD231PS  Y13, Y15, Y3
 	VFMADD231PS  Y14, Y15, Y4
-	VBROADCASTSS (BX)(SI*2), Y15
+	VBROADCASTSS (R11)(BX*2), Y15
 	VFMADD231PS  Y13, Y15, Y5
 	VFMADD231PS  Y14, Y15, Y6
-	VBROADCASTSS (DI), Y15
+	VBROADCASTSS (R12), Y15
 	VFMADD231PS  Y13, Y15, Y7
 	VFMADD231PS  Y14, Y15, Y8
-	VBROADCASTSS (DI)(SI*1), Y15
+	VBROADCASTSS (R12)(BX*1), Y15
 	VFMADD231PS  Y13, Y15, Y9
 	VFMADD231PS  Y14, Y15, Y10
-	VBROADCASTSS (DI)(SI*2), Y15
+	VBROADCASTSS (R12)(BX*2), Y15
 	VFMADD231PS  Y13, Y15, Y11
 	VFMADD231PS  Y14, Y15, Y12
-	ADDQ         $+4, BX
-	ADDQ         $+4, DI
-	ADDQ         R10, R8
-	ADDQ         R10, R9
-	DECQ         DX
+	ADDQ         $+4, R11
+	ADDQ         $+4, R12
+	ADDQ         SI, R9
+	ADDQ         SI, R10
+	DECQ         R13
 	JNZ          scoresBF166_loopAVX2
-	MOVQ         out+64(FP), AX
-	MOVQ         ldo+72(FP), CX
-	SHLQ         $0x02, CX
-	VBROADCASTSS scale+56(FP), Y0
+	MOVQ         ldo+80(FP), R8
+	SHLQ         $0x02, R8
+	MOVQ         DX, DI
+	VBROADCASTSS scale+64(FP), Y0
 	VMULPS       Y0, Y1, Y1
 	VMULPS       Y0, Y2, Y2
-	VMOVUPS      Y1, (AX)
-	VMOVUPS      Y2, 32(AX)
-	ADDQ         CX, AX
+	VMOVUPS      Y1, (DI)
+	VMOVUPS      Y2, 32(DI)
+	ADDQ         R8, DI
 	VMULPS       Y0, Y3, Y3
 	VMULPS       Y0, Y4, Y4
-	VMOVUPS      Y3, (AX)
-	VMOVUPS      Y4, 32(AX)
-	ADDQ         CX, AX
+	VMOVUPS      Y3, (DI)
+	VMOVUPS      Y4, 32(DI)
+	ADDQ         R8, DI
 	VMULPS       Y0, Y5, Y5
 	VMULPS       Y0, Y6, Y6
-	VMOVUPS      Y5, (AX)
-	VMOVUPS      Y6, 32(AX)
-	ADDQ         CX, AX
+	VMOVUPS      Y5, (DI)
+	VMOVUPS      Y6, 32(DI)
+	ADDQ         R8, DI
 	VMULPS       Y0, Y7, Y7
 	VMULPS       Y0, Y8, Y8
-	VMOVUPS      Y7, (AX)
-	VMOVUPS      Y8, 32(AX)
-	ADDQ         CX, AX
+	VMOVUPS      Y7, (DI)
+	VMOVUPS      Y8, 32(DI)
+	ADDQ         R8, DI
 	VMULPS       Y0, Y9, Y9
 	VMULPS       Y0, Y10, Y10
-	VMOVUPS      Y9, (AX)
-	VMOVUPS      Y10, 32(AX)
-	ADDQ         CX, AX
+	VMOVUPS      Y9, (DI)
+	VMOVUPS      Y10, 32(DI)
+	ADDQ         R8, DI
 	VMULPS       Y0, Y11, Y11
 	VMULPS       Y0, Y12, Y12
-	VMOVUPS      Y11, (AX)
-	VMOVUPS      Y12, 32(AX)
-	ADDQ         CX, AX
+	VMOVUPS      Y11, (DI)
+	VMOVUPS      Y12, 32(DI)
+	ADDQ         R8, DI
+	MOVQ         size+8(FP), DI
+	LEAQ         (DX)(DI*4), DX
+	SUBQ         DI, AX
+	JG           scoresBF166_runAVX2
 	VZEROUPPER
 	RET
 
-// func valuesBF161xAVX2(n int, p *float32, ldp int, v *uint16, ldv int, dst *float32, ldd int, cols int)
-// Requires: AVX, AVX2, FMA3
-TEXT ·valuesBF161xAVX2(SB), NOSPLIT, $0-64
-	MOVQ       cols+56(FP), AX
+// func valuesBF161xAVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int, cols int)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·valuesBF161xAVX2(SB), NOSPLIT, $0-80
+	MOVQ       cols+72(FP), AX
 	LEAQ       masks<>+0(SB), CX
 	NEGQ       AX
 	VMOVUPS    64(CX)(AX*4), Y0
 	VMOVUPS    96(CX)(AX*4), Y1
-	MOVQ       dst+40(FP), AX
-	MOVQ       ldd+48(FP), CX
+	MOVQ       dst+56(FP), AX
+	MOVQ       ldd+64(FP), CX
 	SHLQ       $0x02, CX
 	VMASKMOVPS (AX), Y0, Y0
 	VMASKMOVPS 32(AX), Y1, Y1
-	MOVQ       cols+56(FP), CX
-	MOVQ       CX, DX
-	SHRQ       $0x01, DX
-	NEGQ       DX
-	LEAQ       masks<>+0(SB), BX
-	VMOVUPS    64(BX)(DX*4), Y2
-	LEAQ       -2(CX)(CX*1), CX
-	LEAQ       lastWord<>+0(SB), DX
-	SUBQ       CX, DX
-	MOVQ       n+0(FP), BX
-	MOVQ       p+8(FP), SI
-	MOVQ       ldp+16(FP), DI
+	MOVQ       cols+72(FP), AX
+	MOVQ       AX, CX
+	SHRQ       $0x01, CX
+	NEGQ       CX
+	LEAQ       masks<>+0(SB), DX
+	VMOVUPS    64(DX)(CX*4), Y2
+	LEAQ       -2(AX)(AX*1), AX
+	LEAQ       lastWord<>+0(SB), CX
+	SUBQ       AX, CX
+	MOVQ       n+0(FP), DX
+	MOVQ       v+32(FP), BX
+	MOVQ       p+16(FP), SI
+	MOVQ       ldp+24(FP), DI
 	SHLQ       $0x02, DI
-	MOVQ       v+24(FP), DI
-	MOVQ       ldv+32(FP), R8
-	SHLQ       $0x01, R8
+	MOVQ       ldv+48(FP), DI
+	SHLQ       $0x01, DI
+
+valuesBF161x_runAVX2:
+	MOVQ    size+8(FP), R8
+	CMPQ    DX, R8
+	CMOVQLT DX, R8
+	SUBQ    R8, DX
+	MOVQ    offset+40(FP), R11
+	SHLQ    $0x01, R11
+	MOVQ    (BX), R9
+	ADDQ    $+8, BX
+	MOVQ    (BX), R10
+	ADDQ    R11, R9
+	ADDQ    R11, R10
 
 valuesBF161x_loopAVX2:
-	VPMASKMOVD   (DI), Y2, Y4
-	VPBROADCASTW (DI)(CX*1), Y5
-	VPAND        30(DX), Y5, Y5
+	VPMASKMOVD   (R9), Y2, Y4
+	VPBROADCASTW (R9)(AX*1), Y5
+	VPAND        30(CX), Y5, Y5
 	VPOR         Y5, Y4, Y4
 	VEXTRACTI128 $0x01, Y4, X5
 	VPMOVZXWD    X5, Y5
@@ -12403,25 +13418,32 @@ valuesBF161x_loopAVX2:
 	VBROADCASTSS (SI), Y3
 	VFMADD231PS  Y4, Y3, Y0
 	VFMADD231PS  Y5, Y3, Y1
+	PREFETCHT0   (R10)
 	ADDQ         $+4, SI
-	ADDQ         R8, DI
-	DECQ         BX
+	ADDQ         DI, R9
+	ADDQ         DI, R10
+	DECQ         R8
 	JNZ          valuesBF161x_loopAVX2
-	MOVQ         cols+56(FP), CX
-	LEAQ         masks<>+0(SB), DX
-	NEGQ         CX
-	VMOVUPS      64(DX)(CX*4), Y2
-	VMOVUPS      96(DX)(CX*4), Y3
+	TESTQ        DX, DX
+	JG           valuesBF161x_runAVX2
+	MOVQ         cols+72(FP), AX
+	LEAQ         masks<>+0(SB), CX
+	NEGQ         AX
+	VMOVUPS      64(CX)(AX*4), Y2
+	VMOVUPS      96(CX)(AX*4), Y3
+	MOVQ         dst+56(FP), AX
+	MOVQ         ldd+64(FP), CX
+	SHLQ         $0x02, CX
 	VMASKMOVPS   Y0, Y2, (AX)
 	VMASKMOVPS   Y1, Y3, 32(AX)
 	VZEROUPPER
 	RET
 
-// func valuesBF161x64AVX2(n int, p *float32, ldp int, v *uint16, next *uint16, ldv int, dst *float32, ldd int)
-// Requires: AVX, AVX2, FMA3, MMX+
-TEXT ·valuesBF161x64AVX2(SB), NOSPLIT, $0-64
-	MOVQ    dst+48(FP), AX
-	MOVQ    ldd+56(FP), CX
+// func valuesBF161x64AVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·valuesBF161x64AVX2(SB), NOSPLIT, $0-72
+	MOVQ    dst+56(FP), AX
+	MOVQ    ldd+64(FP), CX
 	SHLQ    $0x02, CX
 	VMOVUPS (AX), Y0
 	VMOVUPS 32(AX), Y1
@@ -12431,48 +13453,65 @@ TEXT ·valuesBF161x64AVX2(SB), NOSPLIT, $0-64
 	VMOVUPS 160(AX), Y5
 	VMOVUPS 192(AX), Y6
 	VMOVUPS 224(AX), Y7
-	MOVQ    n+0(FP), CX
-	MOVQ    p+8(FP), DX
-	MOVQ    ldp+16(FP), BX
+	MOVQ    n+0(FP), AX
+	MOVQ    v+32(FP), CX
+	MOVQ    p+16(FP), DX
+	MOVQ    ldp+24(FP), BX
 	SHLQ    $0x02, BX
-	MOVQ    v+24(FP), BX
-	MOVQ    ldv+40(FP), SI
-	SHLQ    $0x01, SI
-	MOVQ    next+32(FP), DI
+	MOVQ    ldv+48(FP), BX
+	SHLQ    $0x01, BX
+
+valuesBF161x64_runAVX2:
+	MOVQ    size+8(FP), SI
+	CMPQ    AX, SI
+	CMOVQLT AX, SI
+	SUBQ    SI, AX
+	MOVQ    offset+40(FP), R9
+	SHLQ    $0x01, R9
+	MOVQ    (CX), DI
+	ADDQ    $+8, CX
+	MOVQ    (CX), R8
+	ADDQ    R9, DI
+	ADDQ    R9, R8
 
 valuesBF161x64_loopAVX2:
 	VBROADCASTSS (DX), Y8
-	VPMOVZXWD    (BX), Y9
+	VPMOVZXWD    (DI), Y9
 	VPSLLD       $0x10, Y9, Y9
 	VFMADD231PS  Y9, Y8, Y0
-	VPMOVZXWD    16(BX), Y9
+	VPMOVZXWD    16(DI), Y9
 	VPSLLD       $0x10, Y9, Y9
 	VFMADD231PS  Y9, Y8, Y1
-	VPMOVZXWD    32(BX), Y9
+	VPMOVZXWD    32(DI), Y9
 	VPSLLD       $0x10, Y9, Y9
 	VFMADD231PS  Y9, Y8, Y2
-	VPMOVZXWD    48(BX), Y9
+	VPMOVZXWD    48(DI), Y9
 	VPSLLD       $0x10, Y9, Y9
 	VFMADD231PS  Y9, Y8, Y3
-	VPMOVZXWD    64(BX), Y9
+	VPMOVZXWD    64(DI), Y9
 	VPSLLD       $0x10, Y9, Y9
 	VFMADD231PS  Y9, Y8, Y4
-	VPMOVZXWD    80(BX), Y9
+	VPMOVZXWD    80(DI), Y9
 	VPSLLD       $0x10, Y9, Y9
 	VFMADD231PS  Y9, Y8, Y5
-	VPMOVZXWD    96(BX), Y9
+	VPMOVZXWD    96(DI), Y9
 	VPSLLD       $0x10, Y9, Y9
 	VFMADD231PS  Y9, Y8, Y6
-	VPMOVZXWD    112(BX), Y9
+	VPMOVZXWD    112(DI), Y9
 	VPSLLD       $0x10, Y9, Y9
 	VFMADD231PS  Y9, Y8, Y7
-	PREFETCHT0   (DI)
-	PREFETCHT0   64(DI)
-	ADDQ         SI, DI
+	PREFETCHT0   (R8)
+	PREFETCHT0   64(R8)
 	ADDQ         $+4, DX
-	ADDQ         SI, BX
-	DECQ         CX
+	ADDQ         BX, DI
+	ADDQ         BX, R8
+	DECQ         SI
 	JNZ          valuesBF161x64_loopAVX2
+	TESTQ        AX, AX
+	JG           valuesBF161x64_runAVX2
+	MOVQ         dst+56(FP), AX
+	MOVQ         ldd+64(FP), CX
+	SHLQ         $0x02, CX
 	VMOVUPS      Y0, (AX)
 	VMOVUPS      Y1, 32(AX)
 	VMOVUPS      Y2, 64(AX)
@@ -12484,63 +13523,83 @@ valuesBF161x64_loopAVX2:
 	VZEROUPPER
 	RET
 
-// func valuesBF162xAVX2(n int, p *float32, ldp int, v *uint16, ldv int, dst *float32, ldd int, cols int)
-// Requires: AVX, AVX2, FMA3
-TEXT ·valuesBF162xAVX2(SB), NOSPLIT, $0-64
-	MOVQ       cols+56(FP), AX
+// func valuesBF162xAVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int, cols int)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·valuesBF162xAVX2(SB), NOSPLIT, $0-80
+	MOVQ       cols+72(FP), AX
 	LEAQ       masks<>+0(SB), CX
 	NEGQ       AX
 	VMOVUPS    64(CX)(AX*4), Y0
 	VMOVUPS    96(CX)(AX*4), Y1
-	MOVQ       dst+40(FP), AX
-	MOVQ       ldd+48(FP), CX
+	MOVQ       dst+56(FP), AX
+	MOVQ       ldd+64(FP), CX
 	SHLQ       $0x02, CX
 	VMASKMOVPS (AX), Y0, Y2
 	VMASKMOVPS 32(AX), Y1, Y3
 	VMASKMOVPS (AX)(CX*1), Y0, Y0
 	VMASKMOVPS 32(AX)(CX*1), Y1, Y1
-	MOVQ       cols+56(FP), DX
-	MOVQ       DX, BX
-	SHRQ       $0x01, BX
-	NEGQ       BX
-	LEAQ       masks<>+0(SB), SI
-	VMOVUPS    64(SI)(BX*4), Y4
-	LEAQ       -2(DX)(DX*1), DX
-	LEAQ       lastWord<>+0(SB), BX
-	SUBQ       DX, BX
-	MOVQ       n+0(FP), SI
-	MOVQ       p+8(FP), DI
-	MOVQ       ldp+16(FP), R8
-	SHLQ       $0x02, R8
-	MOVQ       v+24(FP), R9
-	MOVQ       ldv+32(FP), R10
-	SHLQ       $0x01, R10
+	MOVQ       cols+72(FP), AX
+	MOVQ       AX, CX
+	SHRQ       $0x01, CX
+	NEGQ       CX
+	LEAQ       masks<>+0(SB), DX
+	VMOVUPS    64(DX)(CX*4), Y4
+	LEAQ       -2(AX)(AX*1), AX
+	LEAQ       lastWord<>+0(SB), CX
+	SUBQ       AX, CX
+	MOVQ       n+0(FP), DX
+	MOVQ       v+32(FP), BX
+	MOVQ       p+16(FP), SI
+	MOVQ       ldp+24(FP), DI
+	SHLQ       $0x02, DI
+	MOVQ       ldv+48(FP), R8
+	SHLQ       $0x01, R8
+
+valuesBF162x_runAVX2:
+	MOVQ    size+8(FP), R9
+	CMPQ    DX, R9
+	CMOVQLT DX, R9
+	SUBQ    R9, DX
+	MOVQ    offset+40(FP), R12
+	SHLQ    $0x01, R12
+	MOVQ    (BX), R10
+	ADDQ    $+8, BX
+	MOVQ    (BX), R11
+	ADDQ    R12, R10
+	ADDQ    R12, R11
 
 valuesBF162x_loopAVX2:
-	VPMASKMOVD   (R9), Y4, Y6
-	VPBROADCASTW (R9)(DX*1), Y7
-	VPAND        30(BX), Y7, Y7
+	VPMASKMOVD   (R10), Y4, Y6
+	VPBROADCASTW (R10)(AX*1), Y7
+	VPAND        30(CX), Y7, Y7
 	VPOR         Y7, Y6, Y6
 	VEXTRACTI128 $0x01, Y6, X7
 	VPMOVZXWD    X7, Y7
 	VPSLLD       $0x10, Y7, Y7
 	VPMOVZXWD    X6, Y6
 	VPSLLD       $0x10, Y6, Y6
-	VBROADCASTSS (DI), Y5
+	VBROADCASTSS (SI), Y5
 	VFMADD231PS  Y6, Y5, Y2
 	VFMADD231PS  Y7, Y5, Y3
-	VBROADCASTSS (DI)(R8*1), Y5
+	VBROADCASTSS (SI)(DI*1), Y5
 	VFMADD231PS  Y6, Y5, Y0
 	VFMADD231PS  Y7, Y5, Y1
-	ADDQ         $+4, DI
-	ADDQ         R10, R9
-	DECQ         SI
+	PREFETCHT0   (R11)
+	ADDQ         $+4, SI
+	ADDQ         R8, R10
+	ADDQ         R8, R11
+	DECQ         R9
 	JNZ          valuesBF162x_loopAVX2
-	MOVQ         cols+56(FP), DX
-	LEAQ         masks<>+0(SB), BX
-	NEGQ         DX
-	VMOVUPS      64(BX)(DX*4), Y4
-	VMOVUPS      96(BX)(DX*4), Y5
+	TESTQ        DX, DX
+	JG           valuesBF162x_runAVX2
+	MOVQ         cols+72(FP), AX
+	LEAQ         masks<>+0(SB), CX
+	NEGQ         AX
+	VMOVUPS      64(CX)(AX*4), Y4
+	VMOVUPS      96(CX)(AX*4), Y5
+	MOVQ         dst+56(FP), AX
+	MOVQ         ldd+64(FP), CX
+	SHLQ         $0x02, CX
 	VMASKMOVPS   Y2, Y4, (AX)
 	VMASKMOVPS   Y3, Y5, 32(AX)
 	VMASKMOVPS   Y0, Y4, (AX)(CX*1)
@@ -12548,42 +13607,59 @@ valuesBF162x_loopAVX2:
 	VZEROUPPER
 	RET
 
-// func valuesBF162x16AVX2(n int, p *float32, ldp int, v *uint16, next *uint16, ldv int, dst *float32, ldd int)
-// Requires: AVX, AVX2, FMA3, MMX+
-TEXT ·valuesBF162x16AVX2(SB), NOSPLIT, $0-64
-	MOVQ    dst+48(FP), AX
-	MOVQ    ldd+56(FP), CX
+// func valuesBF162x16AVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·valuesBF162x16AVX2(SB), NOSPLIT, $0-72
+	MOVQ    dst+56(FP), AX
+	MOVQ    ldd+64(FP), CX
 	SHLQ    $0x02, CX
 	VMOVUPS (AX), Y0
 	VMOVUPS 32(AX), Y1
 	VMOVUPS (AX)(CX*1), Y2
 	VMOVUPS 32(AX)(CX*1), Y3
-	MOVQ    n+0(FP), DX
-	MOVQ    p+8(FP), BX
-	MOVQ    ldp+16(FP), SI
-	SHLQ    $0x02, SI
-	MOVQ    v+24(FP), DI
-	MOVQ    ldv+40(FP), R8
-	SHLQ    $0x01, R8
-	MOVQ    next+32(FP), R9
+	MOVQ    n+0(FP), AX
+	MOVQ    v+32(FP), CX
+	MOVQ    p+16(FP), DX
+	MOVQ    ldp+24(FP), BX
+	SHLQ    $0x02, BX
+	MOVQ    ldv+48(FP), SI
+	SHLQ    $0x01, SI
+
+valuesBF162x16_runAVX2:
+	MOVQ    size+8(FP), DI
+	CMPQ    AX, DI
+	CMOVQLT AX, DI
+	SUBQ    DI, AX
+	MOVQ    offset+40(FP), R10
+	SHLQ    $0x01, R10
+	MOVQ    (CX), R8
+	ADDQ    $+8, CX
+	MOVQ    (CX), R9
+	ADDQ    R10, R8
+	ADDQ    R10, R9
 
 valuesBF162x16_loopAVX2:
-	VPMOVZXWD    (DI), Y5
+	VPMOVZXWD    (R8), Y5
 	VPSLLD       $0x10, Y5, Y5
-	VPMOVZXWD    16(DI), Y6
+	VPMOVZXWD    16(R8), Y6
 	VPSLLD       $0x10, Y6, Y6
-	VBROADCASTSS (BX), Y4
+	VBROADCASTSS (DX), Y4
 	VFMADD231PS  Y5, Y4, Y0
 	VFMADD231PS  Y6, Y4, Y1
-	VBROADCASTSS (BX)(SI*1), Y4
+	VBROADCASTSS (DX)(BX*1), Y4
 	VFMADD231PS  Y5, Y4, Y2
 	VFMADD231PS  Y6, Y4, Y3
 	PREFETCHT0   (R9)
-	ADDQ         R8, R9
-	ADDQ         $+4, BX
-	ADDQ         R8, DI
-	DECQ         DX
+	ADDQ         $+4, DX
+	ADDQ         SI, R8
+	ADDQ         SI, R9
+	DECQ         DI
 	JNZ          valuesBF162x16_loopAVX2
+	TESTQ        AX, AX
+	JG           valuesBF162x16_runAVX2
+	MOVQ         dst+56(FP), AX
+	MOVQ         ldd+64(FP), CX
+	SHLQ         $0x02, CX
 	VMOVUPS      Y0, (AX)
 	VMOVUPS      Y1, 32(AX)
 	VMOVUPS      Y2, (AX)(CX*1)
@@ -12591,16 +13667,16 @@ valuesBF162x16_loopAVX2:
 	VZEROUPPER
 	RET
 
-// func valuesBF163xAVX2(n int, p *float32, ldp int, v *uint16, ldv int, dst *float32, ldd int, cols int)
-// Requires: AVX, AVX2, FMA3
-TEXT ·valuesBF163xAVX2(SB), NOSPLIT, $0-64
-	MOVQ       cols+56(FP), AX
+// func valuesBF163xAVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int, cols int)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·valuesBF163xAVX2(SB), NOSPLIT, $0-80
+	MOVQ       cols+72(FP), AX
 	LEAQ       masks<>+0(SB), CX
 	NEGQ       AX
 	VMOVUPS    64(CX)(AX*4), Y0
 	VMOVUPS    96(CX)(AX*4), Y1
-	MOVQ       dst+40(FP), AX
-	MOVQ       ldd+48(FP), CX
+	MOVQ       dst+56(FP), AX
+	MOVQ       ldd+64(FP), CX
 	SHLQ       $0x02, CX
 	VMASKMOVPS (AX), Y0, Y2
 	VMASKMOVPS 32(AX), Y1, Y3
@@ -12608,51 +13684,71 @@ TEXT ·valuesBF163xAVX2(SB), NOSPLIT, $0-64
 	VMASKMOVPS 32(AX)(CX*1), Y1, Y5
 	VMASKMOVPS (AX)(CX*2), Y0, Y0
 	VMASKMOVPS 32(AX)(CX*2), Y1, Y1
-	MOVQ       cols+56(FP), DX
-	MOVQ       DX, BX
-	SHRQ       $0x01, BX
-	NEGQ       BX
-	LEAQ       masks<>+0(SB), SI
-	VMOVUPS    64(SI)(BX*4), Y6
-	LEAQ       -2(DX)(DX*1), DX
-	LEAQ       lastWord<>+0(SB), BX
-	SUBQ       DX, BX
-	MOVQ       n+0(FP), SI
-	MOVQ       p+8(FP), DI
-	MOVQ       ldp+16(FP), R8
-	SHLQ       $0x02, R8
-	MOVQ       v+24(FP), R9
-	MOVQ       ldv+32(FP), R10
-	SHLQ       $0x01, R10
+	MOVQ       cols+72(FP), AX
+	MOVQ       AX, CX
+	SHRQ       $0x01, CX
+	NEGQ       CX
+	LEAQ       masks<>+0(SB), DX
+	VMOVUPS    64(DX)(CX*4), Y6
+	LEAQ       -2(AX)(AX*1), AX
+	LEAQ       lastWord<>+0(SB), CX
+	SUBQ       AX, CX
+	MOVQ       n+0(FP), DX
+	MOVQ       v+32(FP), BX
+	MOVQ       p+16(FP), SI
+	MOVQ       ldp+24(FP), DI
+	SHLQ       $0x02, DI
+	MOVQ       ldv+48(FP), R8
+	SHLQ       $0x01, R8
+
+valuesBF163x_runAVX2:
+	MOVQ    size+8(FP), R9
+	CMPQ    DX, R9
+	CMOVQLT DX, R9
+	SUBQ    R9, DX
+	MOVQ    offset+40(FP), R12
+	SHLQ    $0x01, R12
+	MOVQ    (BX), R10
+	ADDQ    $+8, BX
+	MOVQ    (BX), R11
+	ADDQ    R12, R10
+	ADDQ    R12, R11
 
 valuesBF163x_loopAVX2:
-	VPMASKMOVD   (R9), Y6, Y8
-	VPBROADCASTW (R9)(DX*1), Y9
-	VPAND        30(BX), Y9, Y9
+	VPMASKMOVD   (R10), Y6, Y8
+	VPBROADCASTW (R10)(AX*1), Y9
+	VPAND        30(CX), Y9, Y9
 	VPOR         Y9, Y8, Y8
 	VEXTRACTI128 $0x01, Y8, X9
 	VPMOVZXWD    X9, Y9
 	VPSLLD       $0x10, Y9, Y9
 	VPMOVZXWD    X8, Y8
 	VPSLLD       $0x10, Y8, Y8
-	VBROADCASTSS (DI), Y7
+	VBROADCASTSS (SI), Y7
 	VFMADD231PS  Y8, Y7, Y2
 	VFMADD231PS  Y9, Y7, Y3
-	VBROADCASTSS (DI)(R8*1), Y7
+	VBROADCASTSS (SI)(DI*1), Y7
 	VFMADD231PS  Y8, Y7, Y4
 	VFMADD231PS  Y9, Y7, Y5
-	VBROADCASTSS (DI)(R8*2), Y7
+	VBROADCASTSS (SI)(DI*2), Y7
 	VFMADD231PS  Y8, Y7, Y0
 	VFMADD231PS  Y9, Y7, Y1
-	ADDQ         $+4, DI
-	ADDQ         R10, R9
-	DECQ         SI
+	PREFETCHT0   (R11)
+	ADDQ         $+4, SI
+	ADDQ         R8, R10
+	ADDQ         R8, R11
+	DECQ         R9
 	JNZ          valuesBF163x_loopAVX2
-	MOVQ         cols+56(FP), DX
-	LEAQ         masks<>+0(SB), BX
-	NEGQ         DX
-	VMOVUPS      64(BX)(DX*4), Y6
-	VMOVUPS      96(BX)(DX*4), Y7
+	TESTQ        DX, DX
+	JG           valuesBF163x_runAVX2
+	MOVQ         cols+72(FP), AX
+	LEAQ         masks<>+0(SB), CX
+	NEGQ         AX
+	VMOVUPS      64(CX)(AX*4), Y6
+	VMOVUPS      96(CX)(AX*4), Y7
+	MOVQ         dst+56(FP), AX
+	MOVQ         ldd+64(FP), CX
+	SHLQ         $0x02, CX
 	VMASKMOVPS   Y2, Y6, (AX)
 	VMASKMOVPS   Y3, Y7, 32(AX)
 	VMASKMOVPS   Y4, Y6, (AX)(CX*1)
@@ -12662,11 +13758,11 @@ valuesBF163x_loopAVX2:
 	VZEROUPPER
 	RET
 
-// func valuesBF163x16AVX2(n int, p *float32, ldp int, v *uint16, next *uint16, ldv int, dst *float32, ldd int)
-// Requires: AVX, AVX2, FMA3, MMX+
-TEXT ·valuesBF163x16AVX2(SB), NOSPLIT, $0-64
-	MOVQ    dst+48(FP), AX
-	MOVQ    ldd+56(FP), CX
+// func valuesBF163x16AVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·valuesBF163x16AVX2(SB), NOSPLIT, $0-72
+	MOVQ    dst+56(FP), AX
+	MOVQ    ldd+64(FP), CX
 	SHLQ    $0x02, CX
 	VMOVUPS (AX), Y0
 	VMOVUPS 32(AX), Y1
@@ -12674,35 +13770,52 @@ TEXT ·valuesBF163x16AVX2(SB), NOSPLIT, $0-64
 	VMOVUPS 32(AX)(CX*1), Y3
 	VMOVUPS (AX)(CX*2), Y4
 	VMOVUPS 32(AX)(CX*2), Y5
-	MOVQ    n+0(FP), DX
-	MOVQ    p+8(FP), BX
-	MOVQ    ldp+16(FP), SI
-	SHLQ    $0x02, SI
-	MOVQ    v+24(FP), DI
-	MOVQ    ldv+40(FP), R8
-	SHLQ    $0x01, R8
-	MOVQ    next+32(FP), R9
+	MOVQ    n+0(FP), AX
+	MOVQ    v+32(FP), CX
+	MOVQ    p+16(FP), DX
+	MOVQ    ldp+24(FP), BX
+	SHLQ    $0x02, BX
+	MOVQ    ldv+48(FP), SI
+	SHLQ    $0x01, SI
+
+valuesBF163x16_runAVX2:
+	MOVQ    size+8(FP), DI
+	CMPQ    AX, DI
+	CMOVQLT AX, DI
+	SUBQ    DI, AX
+	MOVQ    offset+40(FP), R10
+	SHLQ    $0x01, R10
+	MOVQ    (CX), R8
+	ADDQ    $+8, CX
+	MOVQ    (CX), R9
+	ADDQ    R10, R8
+	ADDQ    R10, R9
 
 valuesBF163x16_loopAVX2:
-	VPMOVZXWD    (DI), Y7
+	VPMOVZXWD    (R8), Y7
 	VPSLLD       $0x10, Y7, Y7
-	VPMOVZXWD    16(DI), Y8
+	VPMOVZXWD    16(R8), Y8
 	VPSLLD       $0x10, Y8, Y8
-	VBROADCASTSS (BX), Y6
+	VBROADCASTSS (DX), Y6
 	VFMADD231PS  Y7, Y6, Y0
 	VFMADD231PS  Y8, Y6, Y1
-	VBROADCASTSS (BX)(SI*1), Y6
+	VBROADCASTSS (DX)(BX*1), Y6
 	VFMADD231PS  Y7, Y6, Y2
 	VFMADD231PS  Y8, Y6, Y3
-	VBROADCASTSS (BX)(SI*2), Y6
+	VBROADCASTSS (DX)(BX*2), Y6
 	VFMADD231PS  Y7, Y6, Y4
 	VFMADD231PS  Y8, Y6, Y5
 	PREFETCHT0   (R9)
-	ADDQ         R8, R9
-	ADDQ         $+4, BX
-	ADDQ         R8, DI
-	DECQ         DX
+	ADDQ         $+4, DX
+	ADDQ         SI, R8
+	ADDQ         SI, R9
+	DECQ         DI
 	JNZ          valuesBF163x16_loopAVX2
+	TESTQ        AX, AX
+	JG           valuesBF163x16_runAVX2
+	MOVQ         dst+56(FP), AX
+	MOVQ         ldd+64(FP), CX
+	SHLQ         $0x02, CX
 	VMOVUPS      Y0, (AX)
 	VMOVUPS      Y1, 32(AX)
 	VMOVUPS      Y2, (AX)(CX*1)
@@ -12712,16 +13825,16 @@ valuesBF163x16_loopAVX2:
 	VZEROUPPER
 	RET
 
-// func valuesBF164xAVX2(n int, p *float32, ldp int, v *uint16, ldv int, dst *float32, ldd int, cols int)
-// Requires: AVX, AVX2, FMA3
-TEXT ·valuesBF164xAVX2(SB), NOSPLIT, $0-64
-	MOVQ       cols+56(FP), AX
+// func valuesBF164xAVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int, cols int)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·valuesBF164xAVX2(SB), NOSPLIT, $0-80
+	MOVQ       cols+72(FP), AX
 	LEAQ       masks<>+0(SB), CX
 	NEGQ       AX
 	VMOVUPS    64(CX)(AX*4), Y0
 	VMOVUPS    96(CX)(AX*4), Y1
-	MOVQ       dst+40(FP), AX
-	MOVQ       ldd+48(FP), CX
+	MOVQ       dst+56(FP), AX
+	MOVQ       ldd+64(FP), CX
 	SHLQ       $0x02, CX
 	LEAQ       (AX)(CX*2), DX
 	ADDQ       CX, DX
@@ -12733,57 +13846,79 @@ TEXT ·valuesBF164xAVX2(SB), NOSPLIT, $0-64
 	VMASKMOVPS 32(AX)(CX*2), Y1, Y7
 	VMASKMOVPS (DX), Y0, Y0
 	VMASKMOVPS 32(DX), Y1, Y1
-	MOVQ       cols+56(FP), BX
-	MOVQ       BX, SI
-	SHRQ       $0x01, SI
-	NEGQ       SI
-	LEAQ       masks<>+0(SB), DI
-	VMOVUPS    64(DI)(SI*4), Y8
-	LEAQ       -2(BX)(BX*1), BX
-	LEAQ       lastWord<>+0(SB), SI
-	SUBQ       BX, SI
-	MOVQ       n+0(FP), DI
-	MOVQ       p+8(FP), R8
-	MOVQ       ldp+16(FP), R9
-	SHLQ       $0x02, R9
-	LEAQ       (R8)(R9*2), R10
-	ADDQ       R9, R10
-	MOVQ       v+24(FP), R11
-	MOVQ       ldv+32(FP), R12
-	SHLQ       $0x01, R12
+	MOVQ       cols+72(FP), AX
+	MOVQ       AX, CX
+	SHRQ       $0x01, CX
+	NEGQ       CX
+	LEAQ       masks<>+0(SB), DX
+	VMOVUPS    64(DX)(CX*4), Y8
+	LEAQ       -2(AX)(AX*1), AX
+	LEAQ       lastWord<>+0(SB), CX
+	SUBQ       AX, CX
+	MOVQ       n+0(FP), DX
+	MOVQ       v+32(FP), BX
+	MOVQ       p+16(FP), SI
+	MOVQ       ldp+24(FP), DI
+	SHLQ       $0x02, DI
+	LEAQ       (SI)(DI*2), R8
+	ADDQ       DI, R8
+	MOVQ       ldv+48(FP), R9
+	SHLQ       $0x01, R9
+
+valuesBF164x_runAVX2:
+	MOVQ    size+8(FP), R10
+	CMPQ    DX, R10
+	CMOVQLT DX, R10
+	SUBQ    R10, DX
+	MOVQ    offset+40(FP), R13
+	SHLQ    $0x01, R13
+	MOVQ    (BX), R11
+	ADDQ    $+8, BX
+	MOVQ    (BX), R12
+	ADDQ    R13, R11
+	ADDQ    R13, R12
 
 valuesBF164x_loopAVX2:
 	VPMASKMOVD   (R11), Y8, Y10
-	VPBROADCASTW (R11)(BX*1), Y11
-	VPAND        30(SI), Y11, Y11
+	VPBROADCASTW (R11)(AX*1), Y11
+	VPAND        30(CX), Y11, Y11
 	VPOR         Y11, Y10, Y10
 	VEXTRACTI128 $0x01, Y10, X11
 	VPMOVZXWD    X11, Y11
 	VPSLLD       $0x10, Y11, Y11
 	VPMOVZXWD    X10, Y10
 	VPSLLD       $0x10, Y10, Y10
-	VBROADCASTSS (R8), Y9
+	VBROADCASTSS (SI), Y9
 	VFMADD231PS  Y10, Y9, Y2
 	VFMADD231PS  Y11, Y9, Y3
-	VBROADCASTSS (R8)(R9*1), Y9
+	VBROADCASTSS (SI)(DI*1), Y9
 	VFMADD231PS  Y10, Y9, Y4
 	VFMADD231PS  Y11, Y9, Y5
-	VBROADCASTSS (R8)(R9*2), Y9
+	VBROADCASTSS (SI)(DI*2), Y9
 	VFMADD231PS  Y10, Y9, Y6
 	VFMADD231PS  Y11, Y9, Y7
-	VBROADCASTSS (R10), Y9
+	VBROADCASTSS (R8), Y9
 	VFMADD231PS  Y10, Y9, Y0
 	VFMADD231PS  Y11, Y9, Y1
+	PREFETCHT0   (R12)
+	ADDQ         $+4, SI
 	ADDQ         $+4, R8
-	ADDQ         $+4, R10
-	ADDQ         R12, R11
-	DECQ         DI
+	ADDQ         R9, R11
+	ADDQ         R9, R12
+	DECQ         R10
 	JNZ          valuesBF164x_loopAVX2
-	MOVQ         cols+56(FP), BX
-	LEAQ         masks<>+0(SB), SI
-	NEGQ         BX
-	VMOVUPS      64(SI)(BX*4), Y8
-	VMOVUPS      96(SI)(BX*4), Y9
+	TESTQ        DX, DX
+	JG           valuesBF164x_runAVX2
+	MOVQ         cols+72(FP), AX
+	LEAQ         masks<>+0(SB), CX
+	NEGQ         AX
+	VMOVUPS      64(CX)(AX*4), Y8
+	VMOVUPS      96(CX)(AX*4), Y9
+	MOVQ         dst+56(FP), AX
+	MOVQ         ldd+64(FP), CX
+	SHLQ         $0x02, CX
+	LEAQ         (AX)(CX*2), DX
+	ADDQ         CX, DX
 	VMASKMOVPS   Y2, Y8, (AX)
 	VMASKMOVPS   Y3, Y9, 32(AX)
 	VMASKMOVPS   Y4, Y8, (AX)(CX*1)
@@ -12795,11 +13930,11 @@ valuesBF164x_loopAVX2:
 	VZEROUPPER
 	RET
 
-// func valuesBF164x16AVX2(n int, p *float32, ldp int, v *uint16, next *uint16, ldv int, dst *float32, ldd int)
-// Requires: AVX, AVX2, FMA3, MMX+
-TEXT ·valuesBF164x16AVX2(SB), NOSPLIT, $0-64
-	MOVQ    dst+48(FP), AX
-	MOVQ    ldd+56(FP), CX
+// func valuesBF164x16AVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·valuesBF164x16AVX2(SB), NOSPLIT, $0-72
+	MOVQ    dst+56(FP), AX
+	MOVQ    ldd+64(FP), CX
 	SHLQ    $0x02, CX
 	LEAQ    (AX)(CX*2), DX
 	ADDQ    CX, DX
@@ -12811,41 +13946,60 @@ TEXT ·valuesBF164x16AVX2(SB), NOSPLIT, $0-64
 	VMOVUPS 32(AX)(CX*2), Y5
 	VMOVUPS (DX), Y6
 	VMOVUPS 32(DX), Y7
-	MOVQ    n+0(FP), BX
-	MOVQ    p+8(FP), SI
-	MOVQ    ldp+16(FP), DI
-	SHLQ    $0x02, DI
-	LEAQ    (SI)(DI*2), R8
-	ADDQ    DI, R8
-	MOVQ    v+24(FP), R9
-	MOVQ    ldv+40(FP), R10
-	SHLQ    $0x01, R10
-	MOVQ    next+32(FP), R11
+	MOVQ    n+0(FP), AX
+	MOVQ    v+32(FP), CX
+	MOVQ    p+16(FP), DX
+	MOVQ    ldp+24(FP), BX
+	SHLQ    $0x02, BX
+	LEAQ    (DX)(BX*2), SI
+	ADDQ    BX, SI
+	MOVQ    ldv+48(FP), DI
+	SHLQ    $0x01, DI
+
+valuesBF164x16_runAVX2:
+	MOVQ    size+8(FP), R8
+	CMPQ    AX, R8
+	CMOVQLT AX, R8
+	SUBQ    R8, AX
+	MOVQ    offset+40(FP), R11
+	SHLQ    $0x01, R11
+	MOVQ    (CX), R9
+	ADDQ    $+8, CX
+	MOVQ    (CX), R10
+	ADDQ    R11, R9
+	ADDQ    R11, R10
 
 valuesBF164x16_loopAVX2:
 	VPMOVZXWD    (R9), Y9
 	VPSLLD       $0x10, Y9, Y9
 	VPMOVZXWD    16(R9), Y10
 	VPSLLD       $0x10, Y10, Y10
-	VBROADCASTSS (SI), Y8
+	VBROADCASTSS (DX), Y8
 	VFMADD231PS  Y9, Y8, Y0
 	VFMADD231PS  Y10, Y8, Y1
-	VBROADCASTSS (SI)(DI*1), Y8
+	VBROADCASTSS (DX)(BX*1), Y8
 	VFMADD231PS  Y9, Y8, Y2
 	VFMADD231PS  Y10, Y8, Y3
-	VBROADCASTSS (SI)(DI*2), Y8
+	VBROADCASTSS (DX)(BX*2), Y8
 	VFMADD231PS  Y9, Y8, Y4
 	VFMADD231PS  Y10, Y8, Y5
-	VBROADCASTSS (R8), Y8
+	VBROADCASTSS (SI), Y8
 	VFMADD231PS  Y9, Y8, Y6
 	VFMADD231PS  Y10, Y8, Y7
-	PREFETCHT0   (R11)
-	ADDQ         R10, R11
+	PREFETCHT0   (R10)
+	ADDQ         $+4, DX
 	ADDQ         $+4, SI
-	ADDQ         $+4, R8
-	ADDQ         R10, R9
-	DECQ         BX
+	ADDQ         DI, R9
+	ADDQ         DI, R10
+	DECQ         R8
 	JNZ          valuesBF164x16_loopAVX2
+	TESTQ        AX, AX
+	JG           valuesBF164x16_runAVX2
+	MOVQ         dst+56(FP), AX
+	MOVQ         ldd+64(FP), CX
+	SHLQ         $0x02, CX
+	LEAQ         (AX)(CX*2), DX
+	ADDQ         CX, DX
 	VMOVUPS      Y0, (AX)
 	VMOVUPS      Y1, 32(AX)
 	VMOVUPS      Y2, (AX)(CX*1)
@@ -12857,16 +14011,16 @@ valuesBF164x16_loopAVX2:
 	VZEROUPPER
 	RET
 
-// func valuesBF165xAVX2(n int, p *float32, ldp int, v *uint16, ldv int, dst *float32, ldd int, cols int)
-// Requires: AVX, AVX2, FMA3
-TEXT ·valuesBF165xAVX2(SB), NOSPLIT, $0-64
-	MOVQ       cols+56(FP), AX
+// func valuesBF165xAVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int, cols int)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·valuesBF165xAVX2(SB), NOSPLIT, $0-80
+	MOVQ       cols+72(FP), AX
 	LEAQ       masks<>+0(SB), CX
 	NEGQ       AX
 	VMOVUPS    64(CX)(AX*4), Y0
 	VMOVUPS    96(CX)(AX*4), Y1
-	MOVQ       dst+40(FP), AX
-	MOVQ       ldd+48(FP), CX
+	MOVQ       dst+56(FP), AX
+	MOVQ       ldd+64(FP), CX
 	SHLQ       $0x02, CX
 	LEAQ       (AX)(CX*2), DX
 	ADDQ       CX, DX
@@ -12880,60 +14034,82 @@ TEXT ·valuesBF165xAVX2(SB), NOSPLIT, $0-64
 	VMASKMOVPS 32(DX), Y1, Y9
 	VMASKMOVPS (DX)(CX*1), Y0, Y0
 	VMASKMOVPS 32(DX)(CX*1), Y1, Y1
-	MOVQ       cols+56(FP), BX
-	MOVQ       BX, SI
-	SHRQ       $0x01, SI
-	NEGQ       SI
-	LEAQ       masks<>+0(SB), DI
-	VMOVUPS    64(DI)(SI*4), Y10
-	LEAQ       -2(BX)(BX*1), BX
-	LEAQ       lastWord<>+0(SB), SI
-	SUBQ       BX, SI
-	MOVQ       n+0(FP), DI
-	MOVQ       p+8(FP), R8
-	MOVQ       ldp+16(FP), R9
-	SHLQ       $0x02, R9
-	LEAQ       (R8)(R9*2), R10
-	ADDQ       R9, R10
-	MOVQ       v+24(FP), R11
-	MOVQ       ldv+32(FP), R12
-	SHLQ       $0x01, R12
+	MOVQ       cols+72(FP), AX
+	MOVQ       AX, CX
+	SHRQ       $0x01, CX
+	NEGQ       CX
+	LEAQ       masks<>+0(SB), DX
+	VMOVUPS    64(DX)(CX*4), Y10
+	LEAQ       -2(AX)(AX*1), AX
+	LEAQ       lastWord<>+0(SB), CX
+	SUBQ       AX, CX
+	MOVQ       n+0(FP), DX
+	MOVQ       v+32(FP), BX
+	MOVQ       p+16(FP), SI
+	MOVQ       ldp+24(FP), DI
+	SHLQ       $0x02, DI
+	LEAQ       (SI)(DI*2), R8
+	ADDQ       DI, R8
+	MOVQ       ldv+48(FP), R9
+	SHLQ       $0x01, R9
+
+valuesBF165x_runAVX2:
+	MOVQ    size+8(FP), R10
+	CMPQ    DX, R10
+	CMOVQLT DX, R10
+	SUBQ    R10, DX
+	MOVQ    offset+40(FP), R13
+	SHLQ    $0x01, R13
+	MOVQ    (BX), R11
+	ADDQ    $+8, BX
+	MOVQ    (BX), R12
+	ADDQ    R13, R11
+	ADDQ    R13, R12
 
 valuesBF165x_loopAVX2:
 	VPMASKMOVD   (R11), Y10, Y12
-	VPBROADCASTW (R11)(BX*1), Y13
-	VPAND        30(SI), Y13, Y13
+	VPBROADCASTW (R11)(AX*1), Y13
+	VPAND        30(CX), Y13, Y13
 	VPOR         Y13, Y12, Y12
 	VEXTRACTI128 $0x01, Y12, X13
 	VPMOVZXWD    X13, Y13
 	VPSLLD       $0x10, Y13, Y13
 	VPMOVZXWD    X12, Y12
 	VPSLLD       $0x10, Y12, Y12
-	VBROADCASTSS (R8), Y11
+	VBROADCASTSS (SI), Y11
 	VFMADD231PS  Y12, Y11, Y2
 	VFMADD231PS  Y13, Y11, Y3
-	VBROADCASTSS (R8)(R9*1), Y11
+	VBROADCASTSS (SI)(DI*1), Y11
 	VFMADD231PS  Y12, Y11, Y4
 	VFMADD231PS  Y13, Y11, Y5
-	VBROADCASTSS (R8)(R9*2), Y11
+	VBROADCASTSS (SI)(DI*2), Y11
 	VFMADD231PS  Y12, Y11, Y6
 	VFMADD231PS  Y13, Y11, Y7
-	VBROADCASTSS (R10), Y11
+	VBROADCASTSS (R8), Y11
 	VFMADD231PS  Y12, Y11, Y8
 	VFMADD231PS  Y13, Y11, Y9
-	VBROADCASTSS (R10)(R9*1), Y11
+	VBROADCASTSS (R8)(DI*1), Y11
 	VFMADD231PS  Y12, Y11, Y0
 	VFMADD231PS  Y13, Y11, Y1
+	PREFETCHT0   (R12)
+	ADDQ         $+4, SI
 	ADDQ         $+4, R8
-	ADDQ         $+4, R10
-	ADDQ         R12, R11
-	DECQ         DI
+	ADDQ         R9, R11
+	ADDQ         R9, R12
+	DECQ         R10
 	JNZ          valuesBF165x_loopAVX2
-	MOVQ         cols+56(FP), BX
-	LEAQ         masks<>+0(SB), SI
-	NEGQ         BX
-	VMOVUPS      64(SI)(BX*4), Y10
-	VMOVUPS      96(SI)(BX*4), Y11
+	TESTQ        DX, DX
+	JG           valuesBF165x_runAVX2
+	MOVQ         cols+72(FP), AX
+	LEAQ         masks<>+0(SB), CX
+	NEGQ         AX
+	VMOVUPS      64(CX)(AX*4), Y10
+	VMOVUPS      96(CX)(AX*4), Y11
+	MOVQ         dst+56(FP), AX
+	MOVQ         ldd+64(FP), CX
+	SHLQ         $0x02, CX
+	LEAQ         (AX)(CX*2), DX
+	ADDQ         CX, DX
 	VMASKMOVPS   Y2, Y10, (AX)
 	VMASKMOVPS   Y3, Y11, 32(AX)
 	VMASKMOVPS   Y4, Y10, (AX)(CX*1)
@@ -12947,11 +14123,11 @@ valuesBF165x_loopAVX2:
 	VZEROUPPER
 	RET
 
-// func valuesBF165x16AVX2(n int, p *float32, ldp int, v *uint16, next *uint16, ldv int, dst *float32, ldd int)
-// Requires: AVX, AVX2, FMA3, MMX+
-TEXT ·valuesBF165x16AVX2(SB), NOSPLIT, $0-64
-	MOVQ    dst+48(FP), AX
-	MOVQ    ldd+56(FP), CX
+// func valuesBF165x16AVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·valuesBF165x16AVX2(SB), NOSPLIT, $0-72
+	MOVQ    dst+56(FP), AX
+	MOVQ    ldd+64(FP), CX
 	SHLQ    $0x02, CX
 	LEAQ    (AX)(CX*2), DX
 	ADDQ    CX, DX
@@ -12965,44 +14141,63 @@ TEXT ·valuesBF165x16AVX2(SB), NOSPLIT, $0-64
 	VMOVUPS 32(DX), Y7
 	VMOVUPS (DX)(CX*1), Y8
 	VMOVUPS 32(DX)(CX*1), Y9
-	MOVQ    n+0(FP), BX
-	MOVQ    p+8(FP), SI
-	MOVQ    ldp+16(FP), DI
-	SHLQ    $0x02, DI
-	LEAQ    (SI)(DI*2), R8
-	ADDQ    DI, R8
-	MOVQ    v+24(FP), R9
-	MOVQ    ldv+40(FP), R10
-	SHLQ    $0x01, R10
-	MOVQ    next+32(FP), R11
+	MOVQ    n+0(FP), AX
+	MOVQ    v+32(FP), CX
+	MOVQ    p+16(FP), DX
+	MOVQ    ldp+24(FP), BX
+	SHLQ    $0x02, BX
+	LEAQ    (DX)(BX*2), SI
+	ADDQ    BX, SI
+	MOVQ    ldv+48(FP), DI
+	SHLQ    $0x01, DI
+
+valuesBF165x16_runAVX2:
+	MOVQ    size+8(FP), R8
+	CMPQ    AX, R8
+	CMOVQLT AX, R8
+	SUBQ    R8, AX
+	MOVQ    offset+40(FP), R11
+	SHLQ    $0x01, R11
+	MOVQ    (CX), R9
+	ADDQ    $+8, CX
+	MOVQ    (CX), R10
+	ADDQ    R11, R9
+	ADDQ    R11, R10
 
 valuesBF165x16_loopAVX2:
 	VPMOVZXWD    (R9), Y11
 	VPSLLD       $0x10, Y11, Y11
 	VPMOVZXWD    16(R9), Y12
 	VPSLLD       $0x10, Y12, Y12
-	VBROADCASTSS (SI), Y10
+	VBROADCASTSS (DX), Y10
 	VFMADD231PS  Y11, Y10, Y0
 	VFMADD231PS  Y12, Y10, Y1
-	VBROADCASTSS (SI)(DI*1), Y10
+	VBROADCASTSS (DX)(BX*1), Y10
 	VFMADD231PS  Y11, Y10, Y2
 	VFMADD231PS  Y12, Y10, Y3
-	VBROADCASTSS (SI)(DI*2), Y10
+	VBROADCASTSS (DX)(BX*2), Y10
 	VFMADD231PS  Y11, Y10, Y4
 	VFMADD231PS  Y12, Y10, Y5
-	VBROADCASTSS (R8), Y10
+	VBROADCASTSS (SI), Y10
 	VFMADD231PS  Y11, Y10, Y6
 	VFMADD231PS  Y12, Y10, Y7
-	VBROADCASTSS (R8)(DI*1), Y10
+	VBROADCASTSS (SI)(BX*1), Y10
 	VFMADD231PS  Y11, Y10, Y8
 	VFMADD231PS  Y12, Y10, Y9
-	PREFETCHT0   (R11)
-	ADDQ         R10, R11
+	PREFETCHT0   (R10)
+	ADDQ         $+4, DX
 	ADDQ         $+4, SI
-	ADDQ         $+4, R8
-	ADDQ         R10, R9
-	DECQ         BX
+	ADDQ         DI, R9
+	ADDQ         DI, R10
+	DECQ         R8
 	JNZ          valuesBF165x16_loopAVX2
+	TESTQ        AX, AX
+	JG           valuesBF165x16_runAVX2
+	MOVQ         dst+56(FP), AX
+	MOVQ         ldd+64(FP), CX
+	SHLQ         $0x02, CX
+	LEAQ         (AX)(CX*2), DX
+	ADDQ         CX, DX
 	VMOVUPS      Y0, (AX)
 	VMOVUPS      Y1, 32(AX)
 	VMOVUPS      Y2, (AX)(CX*1)
@@ -13016,16 +14211,16 @@ valuesBF165x16_loopAVX2:
 	VZEROUPPER
 	RET
 
-// func valuesBF166xAVX2(n int, p *float32, ldp int, v *uint16, ldv int, dst *float32, ldd int, cols int)
-// Requires: AVX, AVX2, FMA3
-TEXT ·valuesBF166xAVX2(SB), NOSPLIT, $0-64
-	MOVQ       cols+56(FP), AX
+// func valuesBF166xAVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int, cols int)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·valuesBF166xAVX2(SB), NOSPLIT, $0-80
+	MOVQ       cols+72(FP), AX
 	LEAQ       masks<>+0(SB), CX
 	NEGQ       AX
 	VMOVUPS    64(CX)(AX*4), Y0
 	VMOVUPS    96(CX)(AX*4), Y1
-	MOVQ       dst+40(FP), AX
-	MOVQ       ldd+48(FP), CX
+	MOVQ       dst+56(FP), AX
+	MOVQ       ldd+64(FP), CX
 	SHLQ       $0x02, CX
 	LEAQ       (AX)(CX*2), DX
 	ADDQ       CX, DX
@@ -13041,63 +14236,85 @@ TEXT ·valuesBF166xAVX2(SB), NOSPLIT, $0-64
 	VMASKMOVPS 32(DX)(CX*1), Y1, Y11
 	VMASKMOVPS (DX)(CX*2), Y0, Y0
 	VMASKMOVPS 32(DX)(CX*2), Y1, Y1
-	MOVQ       cols+56(FP), BX
-	MOVQ       BX, SI
-	SHRQ       $0x01, SI
-	NEGQ       SI
-	LEAQ       masks<>+0(SB), DI
-	VMOVUPS    64(DI)(SI*4), Y12
-	LEAQ       -2(BX)(BX*1), BX
-	LEAQ       lastWord<>+0(SB), SI
-	SUBQ       BX, SI
-	MOVQ       n+0(FP), DI
-	MOVQ       p+8(FP), R8
-	MOVQ       ldp+16(FP), R9
-	SHLQ       $0x02, R9
-	LEAQ       (R8)(R9*2), R10
-	ADDQ       R9, R10
-	MOVQ       v+24(FP), R11
-	MOVQ       ldv+32(FP), R12
-	SHLQ       $0x01, R12
+	MOVQ       cols+72(FP), AX
+	MOVQ       AX, CX
+	SHRQ       $0x01, CX
+	NEGQ       CX
+	LEAQ       masks<>+0(SB), DX
+	VMOVUPS    64(DX)(CX*4), Y12
+	LEAQ       -2(AX)(AX*1), AX
+	LEAQ       lastWord<>+0(SB), CX
+	SUBQ       AX, CX
+	MOVQ       n+0(FP), DX
+	MOVQ       v+32(FP), BX
+	MOVQ       p+16(FP), SI
+	MOVQ       ldp+24(FP), DI
+	SHLQ       $0x02, DI
+	LEAQ       (SI)(DI*2), R8
+	ADDQ       DI, R8
+	MOVQ       ldv+48(FP), R9
+	SHLQ       $0x01, R9
+
+valuesBF166x_runAVX2:
+	MOVQ    size+8(FP), R10
+	CMPQ    DX, R10
+	CMOVQLT DX, R10
+	SUBQ    R10, DX
+	MOVQ    offset+40(FP), R13
+	SHLQ    $0x01, R13
+	MOVQ    (BX), R11
+	ADDQ    $+8, BX
+	MOVQ    (BX), R12
+	ADDQ    R13, R11
+	ADDQ    R13, R12
 
 valuesBF166x_loopAVX2:
 	VPMASKMOVD   (R11), Y12, Y14
-	VPBROADCASTW (R11)(BX*1), Y15
-	VPAND        30(SI), Y15, Y15
+	VPBROADCASTW (R11)(AX*1), Y15
+	VPAND        30(CX), Y15, Y15
 	VPOR         Y15, Y14, Y14
 	VEXTRACTI128 $0x01, Y14, X15
 	VPMOVZXWD    X15, Y15
 	VPSLLD       $0x10, Y15, Y15
 	VPMOVZXWD    X14, Y14
 	VPSLLD       $0x10, Y14, Y14
-	VBROADCASTSS (R8), Y13
+	VBROADCASTSS (SI), Y13
 	VFMADD231PS  Y14, Y13, Y2
 	VFMADD231PS  Y15, Y13, Y3
-	VBROADCASTSS (R8)(R9*1), Y13
+	VBROADCASTSS (SI)(DI*1), Y13
 	VFMADD231PS  Y14, Y13, Y4
 	VFMADD231PS  Y15, Y13, Y5
-	VBROADCASTSS (R8)(R9*2), Y13
+	VBROADCASTSS (SI)(DI*2), Y13
 	VFMADD231PS  Y14, Y13, Y6
 	VFMADD231PS  Y15, Y13, Y7
-	VBROADCASTSS (R10), Y13
+	VBROADCASTSS (R8), Y13
 	VFMADD231PS  Y14, Y13, Y8
 	VFMADD231PS  Y15, Y13, Y9
-	VBROADCASTSS (R10)(R9*1), Y13
+	VBROADCASTSS (R8)(DI*1), Y13
 	VFMADD231PS  Y14, Y13, Y10
 	VFMADD231PS  Y15, Y13, Y11
-	VBROADCASTSS (R10)(R9*2), Y13
+	VBROADCASTSS (R8)(DI*2), Y13
 	VFMADD231PS  Y14, Y13, Y0
 	VFMADD231PS  Y15, Y13, Y1
+	PREFETCHT0   (R12)
+	ADDQ         $+4, SI
 	ADDQ         $+4, R8
-	ADDQ         $+4, R10
-	ADDQ         R12, R11
-	DECQ         DI
+	ADDQ         R9, R11
+	ADDQ         R9, R12
+	DECQ         R10
 	JNZ          valuesBF166x_loopAVX2
-	MOVQ         cols+56(FP), BX
-	LEAQ         masks<>+0(SB), SI
-	NEGQ         BX
-	VMOVUPS      64(SI)(BX*4), Y12
-	VMOVUPS      96(SI)(BX*4), Y13
+	TESTQ        DX, DX
+	JG           valuesBF166x_runAVX2
+	MOVQ         cols+72(FP), AX
+	LEAQ         masks<>+0(SB), CX
+	NEGQ         AX
+	VMOVUPS      64(CX)(AX*4), Y12
+	VMOVUPS      96(CX)(AX*4), Y13
+	MOVQ         dst+56(FP), AX
+	MOVQ         ldd+64(FP), CX
+	SHLQ         $0x02, CX
+	LEAQ         (AX)(CX*2), DX
+	ADDQ         CX, DX
 	VMASKMOVPS   Y2, Y12, (AX)
 	VMASKMOVPS   Y3, Y13, 32(AX)
 	VMASKMOVPS   Y4, Y12, (AX)(CX*1)
@@ -13113,11 +14330,11 @@ valuesBF166x_loopAVX2:
 	VZEROUPPER
 	RET
 
-// func valuesBF166x16AVX2(n int, p *float32, ldp int, v *uint16, next *uint16, ldv int, dst *float32, ldd int)
-// Requires: AVX, AVX2, FMA3, MMX+
-TEXT ·valuesBF166x16AVX2(SB), NOSPLIT, $0-64
-	MOVQ    dst+48(FP), AX
-	MOVQ    ldd+56(FP), CX
+// func valuesBF166x16AVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int)
+// Requires: AVX, AVX2, CMOV, FMA3, MMX+
+TEXT ·valuesBF166x16AVX2(SB), NOSPLIT, $0-72
+	MOVQ    dst+56(FP), AX
+	MOVQ    ldd+64(FP), CX
 	SHLQ    $0x02, CX
 	LEAQ    (AX)(CX*2), DX
 	ADDQ    CX, DX
@@ -13133,47 +14350,66 @@ TEXT ·valuesBF166x16AVX2(SB), NOSPLIT, $0-64
 	VMOVUPS 32(DX)(CX*1), Y9
 	VMOVUPS (DX)(CX*2), Y10
 	VMOVUPS 32(DX)(CX*2), Y11
-	MOVQ    n+0(FP), BX
-	MOVQ    p+8(FP), SI
-	MOVQ    ldp+16(FP), DI
-	SHLQ    $0x02, DI
-	LEAQ    (SI)(DI*2), R8
-	ADDQ    DI, R8
-	MOVQ    v+24(FP), R9
-	MOVQ    ldv+40(FP), R10
-	SHLQ    $0x01, R10
-	MOVQ    next+32(FP), R11
+	MOVQ    n+0(FP), AX
+	MOVQ    v+32(FP), CX
+	MOVQ    p+16(FP), DX
+	MOVQ    ldp+24(FP), BX
+	SHLQ    $0x02, BX
+	LEAQ    (DX)(BX*2), SI
+	ADDQ    BX, SI
+	MOVQ    ldv+48(FP), DI
+	SHLQ    $0x01, DI
+
+valuesBF166x16_runAVX2:
+	MOVQ    size+8(FP), R8
+	CMPQ    AX, R8
+	CMOVQLT AX, R8
+	SUBQ    R8, AX
+	MOVQ    offset+40(FP), R11
+	SHLQ    $0x01, R11
+	MOVQ    (CX), R9
+	ADDQ    $+8, CX
+	MOVQ    (CX), R10
+	ADDQ    R11, R9
+	ADDQ    R11, R10
 
 valuesBF166x16_loopAVX2:
 	VPMOVZXWD    (R9), Y13
 	VPSLLD       $0x10, Y13, Y13
 	VPMOVZXWD    16(R9), Y14
 	VPSLLD       $0x10, Y14, Y14
-	VBROADCASTSS (SI), Y12
+	VBROADCASTSS (DX), Y12
 	VFMADD231PS  Y13, Y12, Y0
 	VFMADD231PS  Y14, Y12, Y1
-	VBROADCASTSS (SI)(DI*1), Y12
+	VBROADCASTSS (DX)(BX*1), Y12
 	VFMADD231PS  Y13, Y12, Y2
 	VFMADD231PS  Y14, Y12, Y3
-	VBROADCASTSS (SI)(DI*2), Y12
+	VBROADCASTSS (DX)(BX*2), Y12
 	VFMADD231PS  Y13, Y12, Y4
 	VFMADD231PS  Y14, Y12, Y5
-	VBROADCASTSS (R8), Y12
+	VBROADCASTSS (SI), Y12
 	VFMADD231PS  Y13, Y12, Y6
 	VFMADD231PS  Y14, Y12, Y7
-	VBROADCASTSS (R8)(DI*1), Y12
+	VBROADCASTSS (SI)(BX*1), Y12
 	VFMADD231PS  Y13, Y12, Y8
 	VFMADD231PS  Y14, Y12, Y9
-	VBROADCASTSS (R8)(DI*2), Y12
+	VBROADCASTSS (SI)(BX*2), Y12
 	VFMADD231PS  Y13, Y12, Y10
 	VFMADD231PS  Y14, Y12, Y11
-	PREFETCHT0   (R11)
-	ADDQ         R10, R11
+	PREFETCHT0   (R10)
+	ADDQ         $+4, DX
 	ADDQ         $+4, SI
-	ADDQ         $+4, R8
-	ADDQ         R10, R9
-	DECQ         BX
+	ADDQ         DI, R9
+	ADDQ         DI, R10
+	DECQ         R8
 	JNZ          valuesBF166x16_loopAVX2
+	TESTQ        AX, AX
+	JG           valuesBF166x16_runAVX2
+	MOVQ         dst+56(FP), AX
+	MOVQ         ldd+64(FP), CX
+	SHLQ         $0x02, CX
+	LEAQ         (AX)(CX*2), DX
+	ADDQ         CX, DX
 	VMOVUPS      Y0, (AX)
 	VMOVUPS      Y1, 32(AX)
 	VMOVUPS      Y2, (AX)(CX*1)

@@ -9,50 +9,89 @@ import (
 // tileRows is the number of queries that share a pass over keys and values.
 const tileRows = 6
 
-// scores writes the loops of queries with up to 16 keys, which lie transposed: a line
-// holds one dimension of 16 positions.
+// scores writes the loops of queries with keys, which lie transposed, in runs of up to 16
+// positions: a line holds one dimension of one run.
 func (s set) scores(e element) {
 	for rows := 1; rows <= tileRows; rows++ {
 		name := label("scores%s%d", e.name, rows)
-		s.begin(name, label("computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[i*ldk+t]%s for %d rows and t < n <= 16, and writes 16. It prefetches next, of the same shape as keys.", e.doc, rows),
-			label("func(dim int, q *float32, ldq int, keys *%[1]s, next *%[1]s, ldk int, n int, scale float32, out *float32, ldo int)", e.elem))
-		part := s.part(e, load64("n"))
-		dim := load64("dim")
-		q := newRows(load64("q"), loadBytes("ldq"), rows)
-		keys, next, ldk := load64("keys"), load64("next"), e.distance("ldk")
+		s.begin(name, label("computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[t/size][offset+i*ldk+t%%size]%s for %d rows and t < n, size <= 16, and writes 16 a run. It prefetches the next run; there is a pointer more than runs.", e.doc, rows),
+			label("func(n, size, dim int, q *float32, ldq int, keys **%[1]s, offset, ldk int, scale float32, out *float32, ldo int)", e.elem))
+		n, runs, out := load64("n"), load64("keys"), load64("out")
+		ldq, ldk := loadBytes("ldq"), e.distance("ldk")
+		run := name + "_run" + s.name
+		Label(run)
+		part := s.part(e, s.inRun(n))
+		keys, next := s.runs(e, runs)
 		var acc []line
 		for range rows {
 			l := s.line()
 			s.zero(l)
 			acc = append(acc, l)
 		}
+		q, dim := newRows(load64("q"), ldq, rows), load64("dim")
 		kv, qv := s.line(), s.reg()
 		loop := name + "_loop" + s.name
 		Label(loop)
 		s.elementsPart(part, keys, kv)
 		PREFETCHT0(Mem{Base: next})
 		for r := range acc {
-			VBROADCASTSS(q.at(r), qv)
-			for i := range kv {
-				VFMADD231PS(kv[i], qv, acc[r][i])
-			}
+			s.weigh(kv, q.at(r), qv, acc[r])
 		}
 		q.advance(4)
 		ADDQ(ldk, keys)
 		ADDQ(ldk, next)
 		DECQ(dim)
 		JNZ(ref(loop))
-		out, ldo := load64("out"), loadBytes("ldo")
+		row, ldo := GP64(), loadBytes("ldo")
+		MOVQ(out, row)
 		f := s.broadcast("scale")
 		for _, l := range acc {
 			for _, r := range l {
 				VMULPS(f, r, r)
 			}
-			s.store(l, Mem{Base: out})
-			ADDQ(ldo, out)
+			s.store(l, Mem{Base: row})
+			ADDQ(ldo, row)
 		}
+		size := load64("size")
+		LEAQ(Mem{Base: out, Index: size, Scale: 4}, out)
+		SUBQ(size, n)
+		JG(ref(run))
 		end()
 	}
+}
+
+// weigh adds the line times the float at m to the line acc. free is a register to use.
+func (s set) weigh(l line, m Mem, free reg.VecVirtual, acc line) {
+	if s.regs == 1 {
+		// Half as many instructions as below, and half as fast again: in a loop of one line
+		// they are what bounds it.
+		VFMADD231PS_BCST(m, l[0], acc[0])
+		return
+	}
+	VBROADCASTSS(m, free)
+	for i := range l {
+		VFMADD231PS(l[i], free, acc[i])
+	}
+}
+
+// inRun is how many of the n positions left are in the run at hand.
+func (s set) inRun(n reg.GPVirtual) reg.GPVirtual {
+	count := load64("size")
+	CMPQ(n, count)
+	CMOVQLT(n, count)
+	return count
+}
+
+// runs takes the pointers to the next run and to the one after it.
+func (s set) runs(e element, at reg.GPVirtual) (run, next reg.GPVirtual) {
+	run, next = GP64(), GP64()
+	offset := e.distance("offset")
+	MOVQ(Mem{Base: at}, run)
+	ADDQ(imm(8), at)
+	MOVQ(Mem{Base: at}, next)
+	ADDQ(offset, run)
+	ADDQ(offset, next)
+	return run, next
 }
 
 // values writes the loops that weigh values: 64 columns at a time where there are as
@@ -70,10 +109,9 @@ func (s set) values(e element) {
 
 func (s set) valuesWhole(e element, rows, lines int) {
 	name := label("values%s%dx%d", e.name, rows, 16*lines)
-	s.begin(name, label("continues dst[r*ldd+j] += p[r*ldp+t]*v[t*ldv+j]%s over t < n for %d rows and %d columns. It prefetches next, of the same shape as v.", e.doc, rows, 16*lines),
-		label("func(n int, p *float32, ldp int, v *%[1]s, next *%[1]s, ldv int, dst *float32, ldd int)", e.elem))
-	dst, ldd := load64("dst"), loadBytes("ldd")
-	out := newRows(dst, ldd, rows)
+	s.begin(name, label("continues dst[r*ldd+j] += p[r*ldp+t]*v[t/size][offset+t%%size*ldv+j]%s over t < n for %d rows and %d columns. It prefetches the next run; there is a pointer more than runs.", e.doc, rows, 16*lines),
+		label("func(n, size int, p *float32, ldp int, v **%[1]s, offset, ldv int, dst *float32, ldd int)", e.elem))
+	out := newRows(load64("dst"), loadBytes("ldd"), rows)
 	acc := make([][]line, rows)
 	for r := range acc {
 		for j := range lines {
@@ -83,6 +121,7 @@ func (s set) valuesWhole(e element, rows, lines int) {
 		}
 	}
 	s.valuesLoop(e, name, rows, acc, nil)
+	out = newRows(load64("dst"), loadBytes("ldd"), rows)
 	for r := range acc {
 		for j, l := range acc[r] {
 			s.store(l, out.at(r).Offset(64*j))
@@ -94,10 +133,9 @@ func (s set) valuesWhole(e element, rows, lines int) {
 func (s set) valuesPart(e element, rows int) {
 	name := label("values%s%dx", e.name, rows)
 	s.begin(name, "is the same for cols <= 16 columns.",
-		label("func(n int, p *float32, ldp int, v *%s, ldv int, dst *float32, ldd int, cols int)", e.elem))
+		label("func(n, size int, p *float32, ldp int, v **%s, offset, ldv int, dst *float32, ldd int, cols int)", e.elem))
 	k := s.mask(load64("cols"))
-	dst, ldd := load64("dst"), loadBytes("ldd")
-	out := newRows(dst, ldd, rows)
+	out := newRows(load64("dst"), loadBytes("ldd"), rows)
 	acc := make([][]line, rows)
 	for r := range acc {
 		l := s.line()
@@ -112,6 +150,7 @@ func (s set) valuesPart(e element, rows int) {
 	if s.splits(e) {
 		k = s.mask(load64("cols")) // again: beside the other mask there was no room for it
 	}
+	out = newRows(load64("dst"), loadBytes("ldd"), rows)
 	for r := range acc {
 		s.storePart(acc[r][0], k, out.at(r))
 	}
@@ -119,15 +158,15 @@ func (s set) valuesPart(e element, rows int) {
 }
 
 func (s set) valuesLoop(e element, name string, rows int, acc [][]line, k *part) {
-	n := load64("n")
-	p := newRows(load64("p"), loadBytes("ldp"), rows)
-	v, ldv := load64("v"), e.distance("ldv")
-	var next reg.GPVirtual
-	if k == nil {
-		next = load64("next")
-	}
-	loop := name + "_loop" + s.name
+	n, runs := load64("n"), load64("v")
+	p, ldv := newRows(load64("p"), loadBytes("ldp"), rows), e.distance("ldv")
 	pv := s.reg()
+	run := name + "_run" + s.name
+	Label(run)
+	count := s.inRun(n)
+	SUBQ(count, n)
+	v, next := s.runs(e, runs)
+	loop := name + "_loop" + s.name
 	Label(loop)
 	if k == nil && rows == 1 {
 		VBROADCASTSS(p.at(0), pv)
@@ -135,6 +174,12 @@ func (s set) valuesLoop(e element, name string, rows int, acc [][]line, k *part)
 			for i := range l {
 				VFMADD231PS(s.element(e, Mem{Base: v, Disp: 16 * e.bytes * j}, i), pv, l[i])
 			}
+		}
+	} else if k != nil && s.regs == 1 {
+		vv := s.line()
+		s.elementsPart(*k, v, vv)
+		for r := range acc {
+			s.weigh(vv, p.at(r), pv, acc[r][0])
 		}
 	} else if k != nil && e == wide {
 		// One register of values at a time: with a mask there is no room for more.
@@ -168,16 +213,16 @@ func (s set) valuesLoop(e element, name string, rows int, acc [][]line, k *part)
 			}
 		}
 	}
-	if k == nil {
-		for at := 0; at < 16*e.bytes*len(acc[0]); at += 64 {
-			PREFETCHT0(Mem{Base: next, Disp: at})
-		}
-		ADDQ(ldv, next)
+	for at := 0; at < 16*e.bytes*len(acc[0]); at += 64 {
+		PREFETCHT0(Mem{Base: next, Disp: at})
 	}
 	p.advance(4)
 	ADDQ(ldv, v)
-	DECQ(n)
+	ADDQ(ldv, next)
+	DECQ(count)
 	JNZ(ref(loop))
+	TESTQ(n, n)
+	JG(ref(run))
 }
 
 // softmax writes the loop that turns scores into weights.
