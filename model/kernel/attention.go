@@ -134,19 +134,19 @@ func attendTile[T element](j *attend, read *reader[T], thread, span, head, tile 
 	block := s.KV.BlockSize()
 	size, offset := runSize(block), head*dim*block
 
-	keys := runs[T]{at: read.runs.keys[j.first[span]:], size: size, offset: offset, ld: block}
+	keys := runs[T]{at: read.runs.keys[j.first[span]:], size: size, offset: offset, ld: block, ahead: dim * block}
 	read.scores(rows, common+rows-1, dim, q, 3*width, keys, j.heads.Scale, scores, stride)
 	var sums [tileRows]float32
 	for r := range rows {
 		sums[r] = j.team.ops.softmax(scores[r*stride:][:common+r])
 		clear(dst[r*width:][:dim])
 	}
-	values := runs[T]{at: read.runs.values[j.first[span]:], size: size, offset: offset, ld: dim}
+	values := runs[T]{at: read.runs.values[j.first[span]:], size: size, offset: offset, ld: dim, ahead: dim * block}
 	read.weigh(rows, common, dim, scores, stride, values, dst, width)
 	for r := 1; r < rows; r++ {
 		for p, n := common, 0; p < common+r; p += n {
 			n = min(size-p%size, common+r-p)
-			rest := runs[T]{at: values.at[p/size:], size: size, offset: offset + p%size*dim, ld: dim}
+			rest := runs[T]{at: values.at[p/size:], size: size, offset: offset + p%size*dim, ld: dim, ahead: dim * block}
 			read.weigh(1, n, dim, scores[r*stride+p:], stride, rest, dst[r*width:], width)
 		}
 	}

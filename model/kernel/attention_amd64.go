@@ -4,9 +4,9 @@ package kernel
 
 // The assembly's signatures; see vector_amd64.go. Distances are in elements.
 type (
-	scoresFunc[T element]     func(n, size, dim int, q *float32, ldq int, keys **T, offset, ldk int, scale float32, out *float32, ldo int)
-	valuesFunc[T element]     func(n, size int, p *float32, ldp int, v **T, offset, ldv int, dst *float32, ldd int)
-	valuesPartFunc[T element] func(n, size int, p *float32, ldp int, v **T, offset, ldv int, dst *float32, ldd int, cols int)
+	scoresFunc[T element]     func(n, size, dim int, q *float32, ldq int, keys **T, offset, ldk, ahead int, scale float32, out *float32, ldo int)
+	valuesFunc[T element]     func(n, size int, p *float32, ldp int, v **T, offset, ldv, ahead int, dst *float32, ldd int)
+	valuesPartFunc[T element] func(n, size int, p *float32, ldp int, v **T, offset, ldv, ahead int, dst *float32, ldd int, cols int)
 )
 
 // attentionLoops are the loops on one type of keys and values: scores[rows] and values[rows]
@@ -22,7 +22,7 @@ type attentionLoops[T element] struct {
 func (v *attentionLoops[T]) runScores(rows, n, dim int, q []float32, ldq int, keys runs[T], scale float32, s []float32, lds int) {
 	last := (n - 1) / keys.size
 	_, _, _ = q[(rows-1)*ldq+dim-1], keys.at[last+1], s[(rows-1)*lds+last*keys.size+lanes-1]
-	v.scores[rows](n, keys.size, dim, &q[0], ldq, &keys.at[0], keys.offset, keys.ld, scale, &s[0], lds)
+	v.scores[rows](n, keys.size, dim, &q[0], ldq, &keys.at[0], keys.offset, keys.ld, keys.ahead, scale, &s[0], lds)
 }
 
 func (v *attentionLoops[T]) runValues(rows, n, dim int, p []float32, ldp int, values runs[T], dst []float32, ldd int) {
@@ -33,10 +33,10 @@ func (v *attentionLoops[T]) runValues(rows, n, dim int, p []float32, ldp int, va
 	}
 	j := 0
 	for ; j+cols <= dim; j += cols {
-		v.values[rows](n, values.size, &p[0], ldp, &values.at[0], values.offset+j, values.ld, &dst[j], ldd)
+		v.values[rows](n, values.size, &p[0], ldp, &values.at[0], values.offset+j, values.ld, values.ahead, &dst[j], ldd)
 	}
 	for ; j < dim; j += lanes {
-		v.valuesPart[rows](n, values.size, &p[0], ldp, &values.at[0], values.offset+j, values.ld, &dst[j], ldd, min(lanes, dim-j))
+		v.valuesPart[rows](n, values.size, &p[0], ldp, &values.at[0], values.offset+j, values.ld, values.ahead, &dst[j], ldd, min(lanes, dim-j))
 	}
 }
 

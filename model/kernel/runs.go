@@ -10,11 +10,12 @@ import "unsafe"
 //	offset + t%size*ld + d   of a value
 //
 // so that one loop goes over all of a sequence's blocks with its sums in registers. One
-// pointer more than there are runs says what is wanted after them, to prefetch. Pointers and
-// not slices: the assembly reads them. Whoever makes them has checked what lies behind.
+// pointer more than there are runs says what is wanted after them, to prefetch; and what is
+// wanted much later, the next head, lies ahead elements behind each run. Pointers and not
+// slices: the assembly reads them. Whoever makes them has checked what lies behind.
 type runs[T element] struct {
-	at               []*T
-	size, offset, ld int
+	at                      []*T
+	size, offset, ld, ahead int
 }
 
 // run is n elements of the run of position t, from its offset on.

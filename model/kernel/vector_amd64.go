@@ -319,185 +319,185 @@ func panelBF169x16AVX512(k int, a *float32, lda int, b *uint16, ldb int, start *
 //go:noescape
 func panelBF169x48AVX512(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
 
-// scores1AVX512 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[t/size][offset+i*ldk+t%size] for 1 rows and t < n, size <= 16, and writes 16 a run. It prefetches the next run; there is a pointer more than runs.
+// scores1AVX512 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[t/size][offset+i*ldk+t%size] for 1 rows and t < n, size <= 16, and writes 16 a run. It prefetches the next run, there is a pointer more than runs, and what lies ahead elements behind each.
 //
 //go:noescape
-func scores1AVX512(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, scale float32, out *float32, ldo int)
+func scores1AVX512(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, ahead int, scale float32, out *float32, ldo int)
 
-// scores2AVX512 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[t/size][offset+i*ldk+t%size] for 2 rows and t < n, size <= 16, and writes 16 a run. It prefetches the next run; there is a pointer more than runs.
+// scores2AVX512 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[t/size][offset+i*ldk+t%size] for 2 rows and t < n, size <= 16, and writes 16 a run. It prefetches the next run, there is a pointer more than runs, and what lies ahead elements behind each.
 //
 //go:noescape
-func scores2AVX512(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, scale float32, out *float32, ldo int)
+func scores2AVX512(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, ahead int, scale float32, out *float32, ldo int)
 
-// scores3AVX512 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[t/size][offset+i*ldk+t%size] for 3 rows and t < n, size <= 16, and writes 16 a run. It prefetches the next run; there is a pointer more than runs.
+// scores3AVX512 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[t/size][offset+i*ldk+t%size] for 3 rows and t < n, size <= 16, and writes 16 a run. It prefetches the next run, there is a pointer more than runs, and what lies ahead elements behind each.
 //
 //go:noescape
-func scores3AVX512(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, scale float32, out *float32, ldo int)
+func scores3AVX512(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, ahead int, scale float32, out *float32, ldo int)
 
-// scores4AVX512 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[t/size][offset+i*ldk+t%size] for 4 rows and t < n, size <= 16, and writes 16 a run. It prefetches the next run; there is a pointer more than runs.
+// scores4AVX512 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[t/size][offset+i*ldk+t%size] for 4 rows and t < n, size <= 16, and writes 16 a run. It prefetches the next run, there is a pointer more than runs, and what lies ahead elements behind each.
 //
 //go:noescape
-func scores4AVX512(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, scale float32, out *float32, ldo int)
+func scores4AVX512(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, ahead int, scale float32, out *float32, ldo int)
 
-// scores5AVX512 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[t/size][offset+i*ldk+t%size] for 5 rows and t < n, size <= 16, and writes 16 a run. It prefetches the next run; there is a pointer more than runs.
+// scores5AVX512 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[t/size][offset+i*ldk+t%size] for 5 rows and t < n, size <= 16, and writes 16 a run. It prefetches the next run, there is a pointer more than runs, and what lies ahead elements behind each.
 //
 //go:noescape
-func scores5AVX512(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, scale float32, out *float32, ldo int)
+func scores5AVX512(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, ahead int, scale float32, out *float32, ldo int)
 
-// scores6AVX512 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[t/size][offset+i*ldk+t%size] for 6 rows and t < n, size <= 16, and writes 16 a run. It prefetches the next run; there is a pointer more than runs.
+// scores6AVX512 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[t/size][offset+i*ldk+t%size] for 6 rows and t < n, size <= 16, and writes 16 a run. It prefetches the next run, there is a pointer more than runs, and what lies ahead elements behind each.
 //
 //go:noescape
-func scores6AVX512(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, scale float32, out *float32, ldo int)
+func scores6AVX512(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, ahead int, scale float32, out *float32, ldo int)
 
 // values1xAVX512 is the same for cols <= 16 columns.
 //
 //go:noescape
-func values1xAVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int, cols int)
+func values1xAVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, ahead int, dst *float32, ldd int, cols int)
 
-// values1x64AVX512 continues dst[r*ldd+j] += p[r*ldp+t]*v[t/size][offset+t%size*ldv+j] over t < n for 1 rows and 64 columns. It prefetches the next run; there is a pointer more than runs.
+// values1x64AVX512 continues dst[r*ldd+j] += p[r*ldp+t]*v[t/size][offset+t%size*ldv+j] over t < n for 1 rows and 64 columns. It prefetches the next run, there is a pointer more than runs, and what lies ahead elements behind each.
 //
 //go:noescape
-func values1x64AVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int)
+func values1x64AVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, ahead int, dst *float32, ldd int)
 
 // values2xAVX512 is the same for cols <= 16 columns.
 //
 //go:noescape
-func values2xAVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int, cols int)
+func values2xAVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, ahead int, dst *float32, ldd int, cols int)
 
-// values2x64AVX512 continues dst[r*ldd+j] += p[r*ldp+t]*v[t/size][offset+t%size*ldv+j] over t < n for 2 rows and 64 columns. It prefetches the next run; there is a pointer more than runs.
+// values2x64AVX512 continues dst[r*ldd+j] += p[r*ldp+t]*v[t/size][offset+t%size*ldv+j] over t < n for 2 rows and 64 columns. It prefetches the next run, there is a pointer more than runs, and what lies ahead elements behind each.
 //
 //go:noescape
-func values2x64AVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int)
+func values2x64AVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, ahead int, dst *float32, ldd int)
 
 // values3xAVX512 is the same for cols <= 16 columns.
 //
 //go:noescape
-func values3xAVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int, cols int)
+func values3xAVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, ahead int, dst *float32, ldd int, cols int)
 
-// values3x64AVX512 continues dst[r*ldd+j] += p[r*ldp+t]*v[t/size][offset+t%size*ldv+j] over t < n for 3 rows and 64 columns. It prefetches the next run; there is a pointer more than runs.
+// values3x64AVX512 continues dst[r*ldd+j] += p[r*ldp+t]*v[t/size][offset+t%size*ldv+j] over t < n for 3 rows and 64 columns. It prefetches the next run, there is a pointer more than runs, and what lies ahead elements behind each.
 //
 //go:noescape
-func values3x64AVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int)
+func values3x64AVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, ahead int, dst *float32, ldd int)
 
 // values4xAVX512 is the same for cols <= 16 columns.
 //
 //go:noescape
-func values4xAVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int, cols int)
+func values4xAVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, ahead int, dst *float32, ldd int, cols int)
 
-// values4x64AVX512 continues dst[r*ldd+j] += p[r*ldp+t]*v[t/size][offset+t%size*ldv+j] over t < n for 4 rows and 64 columns. It prefetches the next run; there is a pointer more than runs.
+// values4x64AVX512 continues dst[r*ldd+j] += p[r*ldp+t]*v[t/size][offset+t%size*ldv+j] over t < n for 4 rows and 64 columns. It prefetches the next run, there is a pointer more than runs, and what lies ahead elements behind each.
 //
 //go:noescape
-func values4x64AVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int)
+func values4x64AVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, ahead int, dst *float32, ldd int)
 
 // values5xAVX512 is the same for cols <= 16 columns.
 //
 //go:noescape
-func values5xAVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int, cols int)
+func values5xAVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, ahead int, dst *float32, ldd int, cols int)
 
-// values5x64AVX512 continues dst[r*ldd+j] += p[r*ldp+t]*v[t/size][offset+t%size*ldv+j] over t < n for 5 rows and 64 columns. It prefetches the next run; there is a pointer more than runs.
+// values5x64AVX512 continues dst[r*ldd+j] += p[r*ldp+t]*v[t/size][offset+t%size*ldv+j] over t < n for 5 rows and 64 columns. It prefetches the next run, there is a pointer more than runs, and what lies ahead elements behind each.
 //
 //go:noescape
-func values5x64AVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int)
+func values5x64AVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, ahead int, dst *float32, ldd int)
 
 // values6xAVX512 is the same for cols <= 16 columns.
 //
 //go:noescape
-func values6xAVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int, cols int)
+func values6xAVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, ahead int, dst *float32, ldd int, cols int)
 
-// values6x64AVX512 continues dst[r*ldd+j] += p[r*ldp+t]*v[t/size][offset+t%size*ldv+j] over t < n for 6 rows and 64 columns. It prefetches the next run; there is a pointer more than runs.
+// values6x64AVX512 continues dst[r*ldd+j] += p[r*ldp+t]*v[t/size][offset+t%size*ldv+j] over t < n for 6 rows and 64 columns. It prefetches the next run, there is a pointer more than runs, and what lies ahead elements behind each.
 //
 //go:noescape
-func values6x64AVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int)
+func values6x64AVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, ahead int, dst *float32, ldd int)
 
-// scoresBF161AVX512 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[t/size][offset+i*ldk+t%size], of bfloat16, widened, for 1 rows and t < n, size <= 16, and writes 16 a run. It prefetches the next run; there is a pointer more than runs.
+// scoresBF161AVX512 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[t/size][offset+i*ldk+t%size], of bfloat16, widened, for 1 rows and t < n, size <= 16, and writes 16 a run. It prefetches the next run, there is a pointer more than runs, and what lies ahead elements behind each.
 //
 //go:noescape
-func scoresBF161AVX512(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, scale float32, out *float32, ldo int)
+func scoresBF161AVX512(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, ahead int, scale float32, out *float32, ldo int)
 
-// scoresBF162AVX512 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[t/size][offset+i*ldk+t%size], of bfloat16, widened, for 2 rows and t < n, size <= 16, and writes 16 a run. It prefetches the next run; there is a pointer more than runs.
+// scoresBF162AVX512 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[t/size][offset+i*ldk+t%size], of bfloat16, widened, for 2 rows and t < n, size <= 16, and writes 16 a run. It prefetches the next run, there is a pointer more than runs, and what lies ahead elements behind each.
 //
 //go:noescape
-func scoresBF162AVX512(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, scale float32, out *float32, ldo int)
+func scoresBF162AVX512(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, ahead int, scale float32, out *float32, ldo int)
 
-// scoresBF163AVX512 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[t/size][offset+i*ldk+t%size], of bfloat16, widened, for 3 rows and t < n, size <= 16, and writes 16 a run. It prefetches the next run; there is a pointer more than runs.
+// scoresBF163AVX512 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[t/size][offset+i*ldk+t%size], of bfloat16, widened, for 3 rows and t < n, size <= 16, and writes 16 a run. It prefetches the next run, there is a pointer more than runs, and what lies ahead elements behind each.
 //
 //go:noescape
-func scoresBF163AVX512(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, scale float32, out *float32, ldo int)
+func scoresBF163AVX512(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, ahead int, scale float32, out *float32, ldo int)
 
-// scoresBF164AVX512 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[t/size][offset+i*ldk+t%size], of bfloat16, widened, for 4 rows and t < n, size <= 16, and writes 16 a run. It prefetches the next run; there is a pointer more than runs.
+// scoresBF164AVX512 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[t/size][offset+i*ldk+t%size], of bfloat16, widened, for 4 rows and t < n, size <= 16, and writes 16 a run. It prefetches the next run, there is a pointer more than runs, and what lies ahead elements behind each.
 //
 //go:noescape
-func scoresBF164AVX512(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, scale float32, out *float32, ldo int)
+func scoresBF164AVX512(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, ahead int, scale float32, out *float32, ldo int)
 
-// scoresBF165AVX512 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[t/size][offset+i*ldk+t%size], of bfloat16, widened, for 5 rows and t < n, size <= 16, and writes 16 a run. It prefetches the next run; there is a pointer more than runs.
+// scoresBF165AVX512 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[t/size][offset+i*ldk+t%size], of bfloat16, widened, for 5 rows and t < n, size <= 16, and writes 16 a run. It prefetches the next run, there is a pointer more than runs, and what lies ahead elements behind each.
 //
 //go:noescape
-func scoresBF165AVX512(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, scale float32, out *float32, ldo int)
+func scoresBF165AVX512(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, ahead int, scale float32, out *float32, ldo int)
 
-// scoresBF166AVX512 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[t/size][offset+i*ldk+t%size], of bfloat16, widened, for 6 rows and t < n, size <= 16, and writes 16 a run. It prefetches the next run; there is a pointer more than runs.
+// scoresBF166AVX512 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[t/size][offset+i*ldk+t%size], of bfloat16, widened, for 6 rows and t < n, size <= 16, and writes 16 a run. It prefetches the next run, there is a pointer more than runs, and what lies ahead elements behind each.
 //
 //go:noescape
-func scoresBF166AVX512(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, scale float32, out *float32, ldo int)
+func scoresBF166AVX512(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, ahead int, scale float32, out *float32, ldo int)
 
 // valuesBF161xAVX512 is the same for cols <= 16 columns.
 //
 //go:noescape
-func valuesBF161xAVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int, cols int)
+func valuesBF161xAVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, ahead int, dst *float32, ldd int, cols int)
 
-// valuesBF161x64AVX512 continues dst[r*ldd+j] += p[r*ldp+t]*v[t/size][offset+t%size*ldv+j], of bfloat16, widened, over t < n for 1 rows and 64 columns. It prefetches the next run; there is a pointer more than runs.
+// valuesBF161x64AVX512 continues dst[r*ldd+j] += p[r*ldp+t]*v[t/size][offset+t%size*ldv+j], of bfloat16, widened, over t < n for 1 rows and 64 columns. It prefetches the next run, there is a pointer more than runs, and what lies ahead elements behind each.
 //
 //go:noescape
-func valuesBF161x64AVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int)
+func valuesBF161x64AVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, ahead int, dst *float32, ldd int)
 
 // valuesBF162xAVX512 is the same for cols <= 16 columns.
 //
 //go:noescape
-func valuesBF162xAVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int, cols int)
+func valuesBF162xAVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, ahead int, dst *float32, ldd int, cols int)
 
-// valuesBF162x64AVX512 continues dst[r*ldd+j] += p[r*ldp+t]*v[t/size][offset+t%size*ldv+j], of bfloat16, widened, over t < n for 2 rows and 64 columns. It prefetches the next run; there is a pointer more than runs.
+// valuesBF162x64AVX512 continues dst[r*ldd+j] += p[r*ldp+t]*v[t/size][offset+t%size*ldv+j], of bfloat16, widened, over t < n for 2 rows and 64 columns. It prefetches the next run, there is a pointer more than runs, and what lies ahead elements behind each.
 //
 //go:noescape
-func valuesBF162x64AVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int)
+func valuesBF162x64AVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, ahead int, dst *float32, ldd int)
 
 // valuesBF163xAVX512 is the same for cols <= 16 columns.
 //
 //go:noescape
-func valuesBF163xAVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int, cols int)
+func valuesBF163xAVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, ahead int, dst *float32, ldd int, cols int)
 
-// valuesBF163x64AVX512 continues dst[r*ldd+j] += p[r*ldp+t]*v[t/size][offset+t%size*ldv+j], of bfloat16, widened, over t < n for 3 rows and 64 columns. It prefetches the next run; there is a pointer more than runs.
+// valuesBF163x64AVX512 continues dst[r*ldd+j] += p[r*ldp+t]*v[t/size][offset+t%size*ldv+j], of bfloat16, widened, over t < n for 3 rows and 64 columns. It prefetches the next run, there is a pointer more than runs, and what lies ahead elements behind each.
 //
 //go:noescape
-func valuesBF163x64AVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int)
+func valuesBF163x64AVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, ahead int, dst *float32, ldd int)
 
 // valuesBF164xAVX512 is the same for cols <= 16 columns.
 //
 //go:noescape
-func valuesBF164xAVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int, cols int)
+func valuesBF164xAVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, ahead int, dst *float32, ldd int, cols int)
 
-// valuesBF164x64AVX512 continues dst[r*ldd+j] += p[r*ldp+t]*v[t/size][offset+t%size*ldv+j], of bfloat16, widened, over t < n for 4 rows and 64 columns. It prefetches the next run; there is a pointer more than runs.
+// valuesBF164x64AVX512 continues dst[r*ldd+j] += p[r*ldp+t]*v[t/size][offset+t%size*ldv+j], of bfloat16, widened, over t < n for 4 rows and 64 columns. It prefetches the next run, there is a pointer more than runs, and what lies ahead elements behind each.
 //
 //go:noescape
-func valuesBF164x64AVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int)
+func valuesBF164x64AVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, ahead int, dst *float32, ldd int)
 
 // valuesBF165xAVX512 is the same for cols <= 16 columns.
 //
 //go:noescape
-func valuesBF165xAVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int, cols int)
+func valuesBF165xAVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, ahead int, dst *float32, ldd int, cols int)
 
-// valuesBF165x64AVX512 continues dst[r*ldd+j] += p[r*ldp+t]*v[t/size][offset+t%size*ldv+j], of bfloat16, widened, over t < n for 5 rows and 64 columns. It prefetches the next run; there is a pointer more than runs.
+// valuesBF165x64AVX512 continues dst[r*ldd+j] += p[r*ldp+t]*v[t/size][offset+t%size*ldv+j], of bfloat16, widened, over t < n for 5 rows and 64 columns. It prefetches the next run, there is a pointer more than runs, and what lies ahead elements behind each.
 //
 //go:noescape
-func valuesBF165x64AVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int)
+func valuesBF165x64AVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, ahead int, dst *float32, ldd int)
 
 // valuesBF166xAVX512 is the same for cols <= 16 columns.
 //
 //go:noescape
-func valuesBF166xAVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int, cols int)
+func valuesBF166xAVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, ahead int, dst *float32, ldd int, cols int)
 
-// valuesBF166x64AVX512 continues dst[r*ldd+j] += p[r*ldp+t]*v[t/size][offset+t%size*ldv+j], of bfloat16, widened, over t < n for 6 rows and 64 columns. It prefetches the next run; there is a pointer more than runs.
+// valuesBF166x64AVX512 continues dst[r*ldd+j] += p[r*ldp+t]*v[t/size][offset+t%size*ldv+j], of bfloat16, widened, over t < n for 6 rows and 64 columns. It prefetches the next run, there is a pointer more than runs, and what lies ahead elements behind each.
 //
 //go:noescape
-func valuesBF166x64AVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int)
+func valuesBF166x64AVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, ahead int, dst *float32, ldd int)
 
 // softmaxAVX512 replaces s[:n] by exp(s - max(s)) and returns the sum, n >= 1.
 //
@@ -664,185 +664,185 @@ func panelBF161x48AVX2(k int, a *float32, lda int, b *uint16, ldb int, start *fl
 //go:noescape
 func panelBF162x48AVX2(k int, a *float32, lda int, b *uint16, ldb int, start *float32, lds int, c *float32, ldc int)
 
-// scores1AVX2 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[t/size][offset+i*ldk+t%size] for 1 rows and t < n, size <= 16, and writes 16 a run. It prefetches the next run; there is a pointer more than runs.
+// scores1AVX2 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[t/size][offset+i*ldk+t%size] for 1 rows and t < n, size <= 16, and writes 16 a run. It prefetches the next run, there is a pointer more than runs, and what lies ahead elements behind each.
 //
 //go:noescape
-func scores1AVX2(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, scale float32, out *float32, ldo int)
+func scores1AVX2(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, ahead int, scale float32, out *float32, ldo int)
 
-// scores2AVX2 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[t/size][offset+i*ldk+t%size] for 2 rows and t < n, size <= 16, and writes 16 a run. It prefetches the next run; there is a pointer more than runs.
+// scores2AVX2 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[t/size][offset+i*ldk+t%size] for 2 rows and t < n, size <= 16, and writes 16 a run. It prefetches the next run, there is a pointer more than runs, and what lies ahead elements behind each.
 //
 //go:noescape
-func scores2AVX2(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, scale float32, out *float32, ldo int)
+func scores2AVX2(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, ahead int, scale float32, out *float32, ldo int)
 
-// scores3AVX2 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[t/size][offset+i*ldk+t%size] for 3 rows and t < n, size <= 16, and writes 16 a run. It prefetches the next run; there is a pointer more than runs.
+// scores3AVX2 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[t/size][offset+i*ldk+t%size] for 3 rows and t < n, size <= 16, and writes 16 a run. It prefetches the next run, there is a pointer more than runs, and what lies ahead elements behind each.
 //
 //go:noescape
-func scores3AVX2(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, scale float32, out *float32, ldo int)
+func scores3AVX2(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, ahead int, scale float32, out *float32, ldo int)
 
-// scores4AVX2 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[t/size][offset+i*ldk+t%size] for 4 rows and t < n, size <= 16, and writes 16 a run. It prefetches the next run; there is a pointer more than runs.
+// scores4AVX2 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[t/size][offset+i*ldk+t%size] for 4 rows and t < n, size <= 16, and writes 16 a run. It prefetches the next run, there is a pointer more than runs, and what lies ahead elements behind each.
 //
 //go:noescape
-func scores4AVX2(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, scale float32, out *float32, ldo int)
+func scores4AVX2(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, ahead int, scale float32, out *float32, ldo int)
 
-// scores5AVX2 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[t/size][offset+i*ldk+t%size] for 5 rows and t < n, size <= 16, and writes 16 a run. It prefetches the next run; there is a pointer more than runs.
+// scores5AVX2 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[t/size][offset+i*ldk+t%size] for 5 rows and t < n, size <= 16, and writes 16 a run. It prefetches the next run, there is a pointer more than runs, and what lies ahead elements behind each.
 //
 //go:noescape
-func scores5AVX2(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, scale float32, out *float32, ldo int)
+func scores5AVX2(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, ahead int, scale float32, out *float32, ldo int)
 
-// scores6AVX2 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[t/size][offset+i*ldk+t%size] for 6 rows and t < n, size <= 16, and writes 16 a run. It prefetches the next run; there is a pointer more than runs.
+// scores6AVX2 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[t/size][offset+i*ldk+t%size] for 6 rows and t < n, size <= 16, and writes 16 a run. It prefetches the next run, there is a pointer more than runs, and what lies ahead elements behind each.
 //
 //go:noescape
-func scores6AVX2(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, scale float32, out *float32, ldo int)
+func scores6AVX2(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, ahead int, scale float32, out *float32, ldo int)
 
 // values1xAVX2 is the same for cols <= 16 columns.
 //
 //go:noescape
-func values1xAVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int, cols int)
+func values1xAVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, ahead int, dst *float32, ldd int, cols int)
 
-// values1x64AVX2 continues dst[r*ldd+j] += p[r*ldp+t]*v[t/size][offset+t%size*ldv+j] over t < n for 1 rows and 64 columns. It prefetches the next run; there is a pointer more than runs.
+// values1x64AVX2 continues dst[r*ldd+j] += p[r*ldp+t]*v[t/size][offset+t%size*ldv+j] over t < n for 1 rows and 64 columns. It prefetches the next run, there is a pointer more than runs, and what lies ahead elements behind each.
 //
 //go:noescape
-func values1x64AVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int)
+func values1x64AVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, ahead int, dst *float32, ldd int)
 
 // values2xAVX2 is the same for cols <= 16 columns.
 //
 //go:noescape
-func values2xAVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int, cols int)
+func values2xAVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, ahead int, dst *float32, ldd int, cols int)
 
-// values2x16AVX2 continues dst[r*ldd+j] += p[r*ldp+t]*v[t/size][offset+t%size*ldv+j] over t < n for 2 rows and 16 columns. It prefetches the next run; there is a pointer more than runs.
+// values2x16AVX2 continues dst[r*ldd+j] += p[r*ldp+t]*v[t/size][offset+t%size*ldv+j] over t < n for 2 rows and 16 columns. It prefetches the next run, there is a pointer more than runs, and what lies ahead elements behind each.
 //
 //go:noescape
-func values2x16AVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int)
+func values2x16AVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, ahead int, dst *float32, ldd int)
 
 // values3xAVX2 is the same for cols <= 16 columns.
 //
 //go:noescape
-func values3xAVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int, cols int)
+func values3xAVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, ahead int, dst *float32, ldd int, cols int)
 
-// values3x16AVX2 continues dst[r*ldd+j] += p[r*ldp+t]*v[t/size][offset+t%size*ldv+j] over t < n for 3 rows and 16 columns. It prefetches the next run; there is a pointer more than runs.
+// values3x16AVX2 continues dst[r*ldd+j] += p[r*ldp+t]*v[t/size][offset+t%size*ldv+j] over t < n for 3 rows and 16 columns. It prefetches the next run, there is a pointer more than runs, and what lies ahead elements behind each.
 //
 //go:noescape
-func values3x16AVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int)
+func values3x16AVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, ahead int, dst *float32, ldd int)
 
 // values4xAVX2 is the same for cols <= 16 columns.
 //
 //go:noescape
-func values4xAVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int, cols int)
+func values4xAVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, ahead int, dst *float32, ldd int, cols int)
 
-// values4x16AVX2 continues dst[r*ldd+j] += p[r*ldp+t]*v[t/size][offset+t%size*ldv+j] over t < n for 4 rows and 16 columns. It prefetches the next run; there is a pointer more than runs.
+// values4x16AVX2 continues dst[r*ldd+j] += p[r*ldp+t]*v[t/size][offset+t%size*ldv+j] over t < n for 4 rows and 16 columns. It prefetches the next run, there is a pointer more than runs, and what lies ahead elements behind each.
 //
 //go:noescape
-func values4x16AVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int)
+func values4x16AVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, ahead int, dst *float32, ldd int)
 
 // values5xAVX2 is the same for cols <= 16 columns.
 //
 //go:noescape
-func values5xAVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int, cols int)
+func values5xAVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, ahead int, dst *float32, ldd int, cols int)
 
-// values5x16AVX2 continues dst[r*ldd+j] += p[r*ldp+t]*v[t/size][offset+t%size*ldv+j] over t < n for 5 rows and 16 columns. It prefetches the next run; there is a pointer more than runs.
+// values5x16AVX2 continues dst[r*ldd+j] += p[r*ldp+t]*v[t/size][offset+t%size*ldv+j] over t < n for 5 rows and 16 columns. It prefetches the next run, there is a pointer more than runs, and what lies ahead elements behind each.
 //
 //go:noescape
-func values5x16AVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int)
+func values5x16AVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, ahead int, dst *float32, ldd int)
 
 // values6xAVX2 is the same for cols <= 16 columns.
 //
 //go:noescape
-func values6xAVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int, cols int)
+func values6xAVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, ahead int, dst *float32, ldd int, cols int)
 
-// values6x16AVX2 continues dst[r*ldd+j] += p[r*ldp+t]*v[t/size][offset+t%size*ldv+j] over t < n for 6 rows and 16 columns. It prefetches the next run; there is a pointer more than runs.
+// values6x16AVX2 continues dst[r*ldd+j] += p[r*ldp+t]*v[t/size][offset+t%size*ldv+j] over t < n for 6 rows and 16 columns. It prefetches the next run, there is a pointer more than runs, and what lies ahead elements behind each.
 //
 //go:noescape
-func values6x16AVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int)
+func values6x16AVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, ahead int, dst *float32, ldd int)
 
-// scoresBF161AVX2 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[t/size][offset+i*ldk+t%size], of bfloat16, widened, for 1 rows and t < n, size <= 16, and writes 16 a run. It prefetches the next run; there is a pointer more than runs.
+// scoresBF161AVX2 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[t/size][offset+i*ldk+t%size], of bfloat16, widened, for 1 rows and t < n, size <= 16, and writes 16 a run. It prefetches the next run, there is a pointer more than runs, and what lies ahead elements behind each.
 //
 //go:noescape
-func scoresBF161AVX2(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, scale float32, out *float32, ldo int)
+func scoresBF161AVX2(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, ahead int, scale float32, out *float32, ldo int)
 
-// scoresBF162AVX2 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[t/size][offset+i*ldk+t%size], of bfloat16, widened, for 2 rows and t < n, size <= 16, and writes 16 a run. It prefetches the next run; there is a pointer more than runs.
+// scoresBF162AVX2 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[t/size][offset+i*ldk+t%size], of bfloat16, widened, for 2 rows and t < n, size <= 16, and writes 16 a run. It prefetches the next run, there is a pointer more than runs, and what lies ahead elements behind each.
 //
 //go:noescape
-func scoresBF162AVX2(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, scale float32, out *float32, ldo int)
+func scoresBF162AVX2(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, ahead int, scale float32, out *float32, ldo int)
 
-// scoresBF163AVX2 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[t/size][offset+i*ldk+t%size], of bfloat16, widened, for 3 rows and t < n, size <= 16, and writes 16 a run. It prefetches the next run; there is a pointer more than runs.
+// scoresBF163AVX2 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[t/size][offset+i*ldk+t%size], of bfloat16, widened, for 3 rows and t < n, size <= 16, and writes 16 a run. It prefetches the next run, there is a pointer more than runs, and what lies ahead elements behind each.
 //
 //go:noescape
-func scoresBF163AVX2(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, scale float32, out *float32, ldo int)
+func scoresBF163AVX2(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, ahead int, scale float32, out *float32, ldo int)
 
-// scoresBF164AVX2 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[t/size][offset+i*ldk+t%size], of bfloat16, widened, for 4 rows and t < n, size <= 16, and writes 16 a run. It prefetches the next run; there is a pointer more than runs.
+// scoresBF164AVX2 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[t/size][offset+i*ldk+t%size], of bfloat16, widened, for 4 rows and t < n, size <= 16, and writes 16 a run. It prefetches the next run, there is a pointer more than runs, and what lies ahead elements behind each.
 //
 //go:noescape
-func scoresBF164AVX2(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, scale float32, out *float32, ldo int)
+func scoresBF164AVX2(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, ahead int, scale float32, out *float32, ldo int)
 
-// scoresBF165AVX2 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[t/size][offset+i*ldk+t%size], of bfloat16, widened, for 5 rows and t < n, size <= 16, and writes 16 a run. It prefetches the next run; there is a pointer more than runs.
+// scoresBF165AVX2 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[t/size][offset+i*ldk+t%size], of bfloat16, widened, for 5 rows and t < n, size <= 16, and writes 16 a run. It prefetches the next run, there is a pointer more than runs, and what lies ahead elements behind each.
 //
 //go:noescape
-func scoresBF165AVX2(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, scale float32, out *float32, ldo int)
+func scoresBF165AVX2(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, ahead int, scale float32, out *float32, ldo int)
 
-// scoresBF166AVX2 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[t/size][offset+i*ldk+t%size], of bfloat16, widened, for 6 rows and t < n, size <= 16, and writes 16 a run. It prefetches the next run; there is a pointer more than runs.
+// scoresBF166AVX2 computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[t/size][offset+i*ldk+t%size], of bfloat16, widened, for 6 rows and t < n, size <= 16, and writes 16 a run. It prefetches the next run, there is a pointer more than runs, and what lies ahead elements behind each.
 //
 //go:noescape
-func scoresBF166AVX2(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, scale float32, out *float32, ldo int)
+func scoresBF166AVX2(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, ahead int, scale float32, out *float32, ldo int)
 
 // valuesBF161xAVX2 is the same for cols <= 16 columns.
 //
 //go:noescape
-func valuesBF161xAVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int, cols int)
+func valuesBF161xAVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, ahead int, dst *float32, ldd int, cols int)
 
-// valuesBF161x64AVX2 continues dst[r*ldd+j] += p[r*ldp+t]*v[t/size][offset+t%size*ldv+j], of bfloat16, widened, over t < n for 1 rows and 64 columns. It prefetches the next run; there is a pointer more than runs.
+// valuesBF161x64AVX2 continues dst[r*ldd+j] += p[r*ldp+t]*v[t/size][offset+t%size*ldv+j], of bfloat16, widened, over t < n for 1 rows and 64 columns. It prefetches the next run, there is a pointer more than runs, and what lies ahead elements behind each.
 //
 //go:noescape
-func valuesBF161x64AVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int)
+func valuesBF161x64AVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, ahead int, dst *float32, ldd int)
 
 // valuesBF162xAVX2 is the same for cols <= 16 columns.
 //
 //go:noescape
-func valuesBF162xAVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int, cols int)
+func valuesBF162xAVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, ahead int, dst *float32, ldd int, cols int)
 
-// valuesBF162x16AVX2 continues dst[r*ldd+j] += p[r*ldp+t]*v[t/size][offset+t%size*ldv+j], of bfloat16, widened, over t < n for 2 rows and 16 columns. It prefetches the next run; there is a pointer more than runs.
+// valuesBF162x16AVX2 continues dst[r*ldd+j] += p[r*ldp+t]*v[t/size][offset+t%size*ldv+j], of bfloat16, widened, over t < n for 2 rows and 16 columns. It prefetches the next run, there is a pointer more than runs, and what lies ahead elements behind each.
 //
 //go:noescape
-func valuesBF162x16AVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int)
+func valuesBF162x16AVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, ahead int, dst *float32, ldd int)
 
 // valuesBF163xAVX2 is the same for cols <= 16 columns.
 //
 //go:noescape
-func valuesBF163xAVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int, cols int)
+func valuesBF163xAVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, ahead int, dst *float32, ldd int, cols int)
 
-// valuesBF163x16AVX2 continues dst[r*ldd+j] += p[r*ldp+t]*v[t/size][offset+t%size*ldv+j], of bfloat16, widened, over t < n for 3 rows and 16 columns. It prefetches the next run; there is a pointer more than runs.
+// valuesBF163x16AVX2 continues dst[r*ldd+j] += p[r*ldp+t]*v[t/size][offset+t%size*ldv+j], of bfloat16, widened, over t < n for 3 rows and 16 columns. It prefetches the next run, there is a pointer more than runs, and what lies ahead elements behind each.
 //
 //go:noescape
-func valuesBF163x16AVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int)
+func valuesBF163x16AVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, ahead int, dst *float32, ldd int)
 
 // valuesBF164xAVX2 is the same for cols <= 16 columns.
 //
 //go:noescape
-func valuesBF164xAVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int, cols int)
+func valuesBF164xAVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, ahead int, dst *float32, ldd int, cols int)
 
-// valuesBF164x16AVX2 continues dst[r*ldd+j] += p[r*ldp+t]*v[t/size][offset+t%size*ldv+j], of bfloat16, widened, over t < n for 4 rows and 16 columns. It prefetches the next run; there is a pointer more than runs.
+// valuesBF164x16AVX2 continues dst[r*ldd+j] += p[r*ldp+t]*v[t/size][offset+t%size*ldv+j], of bfloat16, widened, over t < n for 4 rows and 16 columns. It prefetches the next run, there is a pointer more than runs, and what lies ahead elements behind each.
 //
 //go:noescape
-func valuesBF164x16AVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int)
+func valuesBF164x16AVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, ahead int, dst *float32, ldd int)
 
 // valuesBF165xAVX2 is the same for cols <= 16 columns.
 //
 //go:noescape
-func valuesBF165xAVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int, cols int)
+func valuesBF165xAVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, ahead int, dst *float32, ldd int, cols int)
 
-// valuesBF165x16AVX2 continues dst[r*ldd+j] += p[r*ldp+t]*v[t/size][offset+t%size*ldv+j], of bfloat16, widened, over t < n for 5 rows and 16 columns. It prefetches the next run; there is a pointer more than runs.
+// valuesBF165x16AVX2 continues dst[r*ldd+j] += p[r*ldp+t]*v[t/size][offset+t%size*ldv+j], of bfloat16, widened, over t < n for 5 rows and 16 columns. It prefetches the next run, there is a pointer more than runs, and what lies ahead elements behind each.
 //
 //go:noescape
-func valuesBF165x16AVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int)
+func valuesBF165x16AVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, ahead int, dst *float32, ldd int)
 
 // valuesBF166xAVX2 is the same for cols <= 16 columns.
 //
 //go:noescape
-func valuesBF166xAVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int, cols int)
+func valuesBF166xAVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, ahead int, dst *float32, ldd int, cols int)
 
-// valuesBF166x16AVX2 continues dst[r*ldd+j] += p[r*ldp+t]*v[t/size][offset+t%size*ldv+j], of bfloat16, widened, over t < n for 6 rows and 16 columns. It prefetches the next run; there is a pointer more than runs.
+// valuesBF166x16AVX2 continues dst[r*ldd+j] += p[r*ldp+t]*v[t/size][offset+t%size*ldv+j], of bfloat16, widened, over t < n for 6 rows and 16 columns. It prefetches the next run, there is a pointer more than runs, and what lies ahead elements behind each.
 //
 //go:noescape
-func valuesBF166x16AVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int)
+func valuesBF166x16AVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, ahead int, dst *float32, ldd int)
 
 // softmaxAVX2 replaces s[:n] by exp(s - max(s)) and returns the sum, n >= 1.
 //

@@ -629,22 +629,20 @@ TEXT ·panel2x16AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, SI
 
 panel2x16_loopAVX512:
-	VMOVUPS      (BX), Z2
-	VBROADCASTSS (CX), Z3
-	VFMADD231PS  Z2, Z3, Z0
-	VBROADCASTSS (CX)(DX*1), Z3
-	VFMADD231PS  Z2, Z3, Z1
-	ADDQ         $+4, CX
-	ADDQ         SI, BX
-	DECQ         AX
-	JNZ          panel2x16_loopAVX512
-	MOVQ         c+56(FP), AX
-	MOVQ         ldc+64(FP), CX
-	SHLQ         $0x02, CX
-	VMOVUPS      Z0, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z1, (AX)
-	ADDQ         CX, AX
+	VMOVUPS          (BX), Z2
+	VFMADD231PS.BCST (CX), Z2, Z0
+	VFMADD231PS.BCST (CX)(DX*1), Z2, Z1
+	ADDQ             $+4, CX
+	ADDQ             SI, BX
+	DECQ             AX
+	JNZ              panel2x16_loopAVX512
+	MOVQ             c+56(FP), AX
+	MOVQ             ldc+64(FP), CX
+	SHLQ             $0x02, CX
+	VMOVUPS          Z0, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z1, (AX)
+	ADDQ             CX, AX
 	VZEROUPPER
 	RET
 
@@ -766,26 +764,23 @@ TEXT ·panel3x16AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, SI
 
 panel3x16_loopAVX512:
-	VMOVUPS      (BX), Z3
-	VBROADCASTSS (CX), Z4
-	VFMADD231PS  Z3, Z4, Z0
-	VBROADCASTSS (CX)(DX*1), Z4
-	VFMADD231PS  Z3, Z4, Z1
-	VBROADCASTSS (CX)(DX*2), Z4
-	VFMADD231PS  Z3, Z4, Z2
-	ADDQ         $+4, CX
-	ADDQ         SI, BX
-	DECQ         AX
-	JNZ          panel3x16_loopAVX512
-	MOVQ         c+56(FP), AX
-	MOVQ         ldc+64(FP), CX
-	SHLQ         $0x02, CX
-	VMOVUPS      Z0, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z1, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z2, (AX)
-	ADDQ         CX, AX
+	VMOVUPS          (BX), Z3
+	VFMADD231PS.BCST (CX), Z3, Z0
+	VFMADD231PS.BCST (CX)(DX*1), Z3, Z1
+	VFMADD231PS.BCST (CX)(DX*2), Z3, Z2
+	ADDQ             $+4, CX
+	ADDQ             SI, BX
+	DECQ             AX
+	JNZ              panel3x16_loopAVX512
+	MOVQ             c+56(FP), AX
+	MOVQ             ldc+64(FP), CX
+	SHLQ             $0x02, CX
+	VMOVUPS          Z0, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z1, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z2, (AX)
+	ADDQ             CX, AX
 	VZEROUPPER
 	RET
 
@@ -932,31 +927,27 @@ TEXT ·panel4x16AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, DI
 
 panel4x16_loopAVX512:
-	VMOVUPS      (SI), Z4
-	VBROADCASTSS (CX), Z5
-	VFMADD231PS  Z4, Z5, Z0
-	VBROADCASTSS (CX)(DX*1), Z5
-	VFMADD231PS  Z4, Z5, Z1
-	VBROADCASTSS (CX)(DX*2), Z5
-	VFMADD231PS  Z4, Z5, Z2
-	VBROADCASTSS (BX), Z5
-	VFMADD231PS  Z4, Z5, Z3
-	ADDQ         $+4, CX
-	ADDQ         $+4, BX
-	ADDQ         DI, SI
-	DECQ         AX
-	JNZ          panel4x16_loopAVX512
-	MOVQ         c+56(FP), AX
-	MOVQ         ldc+64(FP), CX
-	SHLQ         $0x02, CX
-	VMOVUPS      Z0, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z1, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z2, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z3, (AX)
-	ADDQ         CX, AX
+	VMOVUPS          (SI), Z4
+	VFMADD231PS.BCST (CX), Z4, Z0
+	VFMADD231PS.BCST (CX)(DX*1), Z4, Z1
+	VFMADD231PS.BCST (CX)(DX*2), Z4, Z2
+	VFMADD231PS.BCST (BX), Z4, Z3
+	ADDQ             $+4, CX
+	ADDQ             $+4, BX
+	ADDQ             DI, SI
+	DECQ             AX
+	JNZ              panel4x16_loopAVX512
+	MOVQ             c+56(FP), AX
+	MOVQ             ldc+64(FP), CX
+	SHLQ             $0x02, CX
+	VMOVUPS          Z0, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z1, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z2, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z3, (AX)
+	ADDQ             CX, AX
 	VZEROUPPER
 	RET
 
@@ -1132,35 +1123,30 @@ TEXT ·panel5x16AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, DI
 
 panel5x16_loopAVX512:
-	VMOVUPS      (SI), Z5
-	VBROADCASTSS (CX), Z6
-	VFMADD231PS  Z5, Z6, Z0
-	VBROADCASTSS (CX)(DX*1), Z6
-	VFMADD231PS  Z5, Z6, Z1
-	VBROADCASTSS (CX)(DX*2), Z6
-	VFMADD231PS  Z5, Z6, Z2
-	VBROADCASTSS (BX), Z6
-	VFMADD231PS  Z5, Z6, Z3
-	VBROADCASTSS (BX)(DX*1), Z6
-	VFMADD231PS  Z5, Z6, Z4
-	ADDQ         $+4, CX
-	ADDQ         $+4, BX
-	ADDQ         DI, SI
-	DECQ         AX
-	JNZ          panel5x16_loopAVX512
-	MOVQ         c+56(FP), AX
-	MOVQ         ldc+64(FP), CX
-	SHLQ         $0x02, CX
-	VMOVUPS      Z0, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z1, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z2, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z3, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z4, (AX)
-	ADDQ         CX, AX
+	VMOVUPS          (SI), Z5
+	VFMADD231PS.BCST (CX), Z5, Z0
+	VFMADD231PS.BCST (CX)(DX*1), Z5, Z1
+	VFMADD231PS.BCST (CX)(DX*2), Z5, Z2
+	VFMADD231PS.BCST (BX), Z5, Z3
+	VFMADD231PS.BCST (BX)(DX*1), Z5, Z4
+	ADDQ             $+4, CX
+	ADDQ             $+4, BX
+	ADDQ             DI, SI
+	DECQ             AX
+	JNZ              panel5x16_loopAVX512
+	MOVQ             c+56(FP), AX
+	MOVQ             ldc+64(FP), CX
+	SHLQ             $0x02, CX
+	VMOVUPS          Z0, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z1, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z2, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z3, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z4, (AX)
+	ADDQ             CX, AX
 	VZEROUPPER
 	RET
 
@@ -1359,40 +1345,34 @@ TEXT ·panel6x16AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, DI
 
 panel6x16_loopAVX512:
-	PREFETCHT1   2048(SI)
-	VMOVUPS      (SI), Z6
-	VBROADCASTSS (CX), Z7
-	VFMADD231PS  Z6, Z7, Z0
-	VBROADCASTSS (CX)(DX*1), Z7
-	VFMADD231PS  Z6, Z7, Z1
-	VBROADCASTSS (CX)(DX*2), Z7
-	VFMADD231PS  Z6, Z7, Z2
-	VBROADCASTSS (BX), Z7
-	VFMADD231PS  Z6, Z7, Z3
-	VBROADCASTSS (BX)(DX*1), Z7
-	VFMADD231PS  Z6, Z7, Z4
-	VBROADCASTSS (BX)(DX*2), Z7
-	VFMADD231PS  Z6, Z7, Z5
-	ADDQ         $+4, CX
-	ADDQ         $+4, BX
-	ADDQ         DI, SI
-	DECQ         AX
-	JNZ          panel6x16_loopAVX512
-	MOVQ         c+56(FP), AX
-	MOVQ         ldc+64(FP), CX
-	SHLQ         $0x02, CX
-	VMOVUPS      Z0, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z1, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z2, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z3, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z4, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z5, (AX)
-	ADDQ         CX, AX
+	PREFETCHT1       2048(SI)
+	VMOVUPS          (SI), Z6
+	VFMADD231PS.BCST (CX), Z6, Z0
+	VFMADD231PS.BCST (CX)(DX*1), Z6, Z1
+	VFMADD231PS.BCST (CX)(DX*2), Z6, Z2
+	VFMADD231PS.BCST (BX), Z6, Z3
+	VFMADD231PS.BCST (BX)(DX*1), Z6, Z4
+	VFMADD231PS.BCST (BX)(DX*2), Z6, Z5
+	ADDQ             $+4, CX
+	ADDQ             $+4, BX
+	ADDQ             DI, SI
+	DECQ             AX
+	JNZ              panel6x16_loopAVX512
+	MOVQ             c+56(FP), AX
+	MOVQ             ldc+64(FP), CX
+	SHLQ             $0x02, CX
+	VMOVUPS          Z0, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z1, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z2, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z3, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z4, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z5, (AX)
+	ADDQ             CX, AX
 	VZEROUPPER
 	RET
 
@@ -1621,45 +1601,38 @@ TEXT ·panel7x16AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, R8
 
 panel7x16_loopAVX512:
-	PREFETCHT1   2048(DI)
-	VMOVUPS      (DI), Z7
-	VBROADCASTSS (CX), Z8
-	VFMADD231PS  Z7, Z8, Z0
-	VBROADCASTSS (CX)(DX*1), Z8
-	VFMADD231PS  Z7, Z8, Z1
-	VBROADCASTSS (CX)(DX*2), Z8
-	VFMADD231PS  Z7, Z8, Z2
-	VBROADCASTSS (BX), Z8
-	VFMADD231PS  Z7, Z8, Z3
-	VBROADCASTSS (BX)(DX*1), Z8
-	VFMADD231PS  Z7, Z8, Z4
-	VBROADCASTSS (BX)(DX*2), Z8
-	VFMADD231PS  Z7, Z8, Z5
-	VBROADCASTSS (SI), Z8
-	VFMADD231PS  Z7, Z8, Z6
-	ADDQ         $+4, CX
-	ADDQ         $+4, BX
-	ADDQ         $+4, SI
-	ADDQ         R8, DI
-	DECQ         AX
-	JNZ          panel7x16_loopAVX512
-	MOVQ         c+56(FP), AX
-	MOVQ         ldc+64(FP), CX
-	SHLQ         $0x02, CX
-	VMOVUPS      Z0, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z1, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z2, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z3, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z4, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z5, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z6, (AX)
-	ADDQ         CX, AX
+	PREFETCHT1       2048(DI)
+	VMOVUPS          (DI), Z7
+	VFMADD231PS.BCST (CX), Z7, Z0
+	VFMADD231PS.BCST (CX)(DX*1), Z7, Z1
+	VFMADD231PS.BCST (CX)(DX*2), Z7, Z2
+	VFMADD231PS.BCST (BX), Z7, Z3
+	VFMADD231PS.BCST (BX)(DX*1), Z7, Z4
+	VFMADD231PS.BCST (BX)(DX*2), Z7, Z5
+	VFMADD231PS.BCST (SI), Z7, Z6
+	ADDQ             $+4, CX
+	ADDQ             $+4, BX
+	ADDQ             $+4, SI
+	ADDQ             R8, DI
+	DECQ             AX
+	JNZ              panel7x16_loopAVX512
+	MOVQ             c+56(FP), AX
+	MOVQ             ldc+64(FP), CX
+	SHLQ             $0x02, CX
+	VMOVUPS          Z0, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z1, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z2, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z3, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z4, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z5, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z6, (AX)
+	ADDQ             CX, AX
 	VZEROUPPER
 	RET
 
@@ -1917,49 +1890,41 @@ TEXT ·panel8x16AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, R8
 
 panel8x16_loopAVX512:
-	PREFETCHT1   2048(DI)
-	VMOVUPS      (DI), Z8
-	VBROADCASTSS (CX), Z9
-	VFMADD231PS  Z8, Z9, Z0
-	VBROADCASTSS (CX)(DX*1), Z9
-	VFMADD231PS  Z8, Z9, Z1
-	VBROADCASTSS (CX)(DX*2), Z9
-	VFMADD231PS  Z8, Z9, Z2
-	VBROADCASTSS (BX), Z9
-	VFMADD231PS  Z8, Z9, Z3
-	VBROADCASTSS (BX)(DX*1), Z9
-	VFMADD231PS  Z8, Z9, Z4
-	VBROADCASTSS (BX)(DX*2), Z9
-	VFMADD231PS  Z8, Z9, Z5
-	VBROADCASTSS (SI), Z9
-	VFMADD231PS  Z8, Z9, Z6
-	VBROADCASTSS (SI)(DX*1), Z9
-	VFMADD231PS  Z8, Z9, Z7
-	ADDQ         $+4, CX
-	ADDQ         $+4, BX
-	ADDQ         $+4, SI
-	ADDQ         R8, DI
-	DECQ         AX
-	JNZ          panel8x16_loopAVX512
-	MOVQ         c+56(FP), AX
-	MOVQ         ldc+64(FP), CX
-	SHLQ         $0x02, CX
-	VMOVUPS      Z0, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z1, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z2, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z3, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z4, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z5, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z6, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z7, (AX)
-	ADDQ         CX, AX
+	PREFETCHT1       2048(DI)
+	VMOVUPS          (DI), Z8
+	VFMADD231PS.BCST (CX), Z8, Z0
+	VFMADD231PS.BCST (CX)(DX*1), Z8, Z1
+	VFMADD231PS.BCST (CX)(DX*2), Z8, Z2
+	VFMADD231PS.BCST (BX), Z8, Z3
+	VFMADD231PS.BCST (BX)(DX*1), Z8, Z4
+	VFMADD231PS.BCST (BX)(DX*2), Z8, Z5
+	VFMADD231PS.BCST (SI), Z8, Z6
+	VFMADD231PS.BCST (SI)(DX*1), Z8, Z7
+	ADDQ             $+4, CX
+	ADDQ             $+4, BX
+	ADDQ             $+4, SI
+	ADDQ             R8, DI
+	DECQ             AX
+	JNZ              panel8x16_loopAVX512
+	MOVQ             c+56(FP), AX
+	MOVQ             ldc+64(FP), CX
+	SHLQ             $0x02, CX
+	VMOVUPS          Z0, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z1, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z2, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z3, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z4, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z5, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z6, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z7, (AX)
+	ADDQ             CX, AX
 	VZEROUPPER
 	RET
 
@@ -2240,53 +2205,44 @@ TEXT ·panel9x16AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, R8
 
 panel9x16_loopAVX512:
-	PREFETCHT1   2048(DI)
-	VMOVUPS      (DI), Z9
-	VBROADCASTSS (CX), Z10
-	VFMADD231PS  Z9, Z10, Z0
-	VBROADCASTSS (CX)(DX*1), Z10
-	VFMADD231PS  Z9, Z10, Z1
-	VBROADCASTSS (CX)(DX*2), Z10
-	VFMADD231PS  Z9, Z10, Z2
-	VBROADCASTSS (BX), Z10
-	VFMADD231PS  Z9, Z10, Z3
-	VBROADCASTSS (BX)(DX*1), Z10
-	VFMADD231PS  Z9, Z10, Z4
-	VBROADCASTSS (BX)(DX*2), Z10
-	VFMADD231PS  Z9, Z10, Z5
-	VBROADCASTSS (SI), Z10
-	VFMADD231PS  Z9, Z10, Z6
-	VBROADCASTSS (SI)(DX*1), Z10
-	VFMADD231PS  Z9, Z10, Z7
-	VBROADCASTSS (SI)(DX*2), Z10
-	VFMADD231PS  Z9, Z10, Z8
-	ADDQ         $+4, CX
-	ADDQ         $+4, BX
-	ADDQ         $+4, SI
-	ADDQ         R8, DI
-	DECQ         AX
-	JNZ          panel9x16_loopAVX512
-	MOVQ         c+56(FP), AX
-	MOVQ         ldc+64(FP), CX
-	SHLQ         $0x02, CX
-	VMOVUPS      Z0, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z1, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z2, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z3, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z4, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z5, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z6, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z7, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z8, (AX)
-	ADDQ         CX, AX
+	PREFETCHT1       2048(DI)
+	VMOVUPS          (DI), Z9
+	VFMADD231PS.BCST (CX), Z9, Z0
+	VFMADD231PS.BCST (CX)(DX*1), Z9, Z1
+	VFMADD231PS.BCST (CX)(DX*2), Z9, Z2
+	VFMADD231PS.BCST (BX), Z9, Z3
+	VFMADD231PS.BCST (BX)(DX*1), Z9, Z4
+	VFMADD231PS.BCST (BX)(DX*2), Z9, Z5
+	VFMADD231PS.BCST (SI), Z9, Z6
+	VFMADD231PS.BCST (SI)(DX*1), Z9, Z7
+	VFMADD231PS.BCST (SI)(DX*2), Z9, Z8
+	ADDQ             $+4, CX
+	ADDQ             $+4, BX
+	ADDQ             $+4, SI
+	ADDQ             R8, DI
+	DECQ             AX
+	JNZ              panel9x16_loopAVX512
+	MOVQ             c+56(FP), AX
+	MOVQ             ldc+64(FP), CX
+	SHLQ             $0x02, CX
+	VMOVUPS          Z0, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z1, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z2, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z3, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z4, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z5, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z6, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z7, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z8, (AX)
+	ADDQ             CX, AX
 	VZEROUPPER
 	RET
 
@@ -2645,22 +2601,20 @@ TEXT ·panelF162x16AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x01, SI
 
 panelF162x16_loopAVX512:
-	VCVTPH2PS    (BX), Z2
-	VBROADCASTSS (CX), Z3
-	VFMADD231PS  Z2, Z3, Z0
-	VBROADCASTSS (CX)(DX*1), Z3
-	VFMADD231PS  Z2, Z3, Z1
-	ADDQ         $+4, CX
-	ADDQ         SI, BX
-	DECQ         AX
-	JNZ          panelF162x16_loopAVX512
-	MOVQ         c+56(FP), AX
-	MOVQ         ldc+64(FP), CX
-	SHLQ         $0x02, CX
-	VMOVUPS      Z0, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z1, (AX)
-	ADDQ         CX, AX
+	VCVTPH2PS        (BX), Z2
+	VFMADD231PS.BCST (CX), Z2, Z0
+	VFMADD231PS.BCST (CX)(DX*1), Z2, Z1
+	ADDQ             $+4, CX
+	ADDQ             SI, BX
+	DECQ             AX
+	JNZ              panelF162x16_loopAVX512
+	MOVQ             c+56(FP), AX
+	MOVQ             ldc+64(FP), CX
+	SHLQ             $0x02, CX
+	VMOVUPS          Z0, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z1, (AX)
+	ADDQ             CX, AX
 	VZEROUPPER
 	RET
 
@@ -2737,26 +2691,23 @@ TEXT ·panelF163x16AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x01, SI
 
 panelF163x16_loopAVX512:
-	VCVTPH2PS    (BX), Z3
-	VBROADCASTSS (CX), Z4
-	VFMADD231PS  Z3, Z4, Z0
-	VBROADCASTSS (CX)(DX*1), Z4
-	VFMADD231PS  Z3, Z4, Z1
-	VBROADCASTSS (CX)(DX*2), Z4
-	VFMADD231PS  Z3, Z4, Z2
-	ADDQ         $+4, CX
-	ADDQ         SI, BX
-	DECQ         AX
-	JNZ          panelF163x16_loopAVX512
-	MOVQ         c+56(FP), AX
-	MOVQ         ldc+64(FP), CX
-	SHLQ         $0x02, CX
-	VMOVUPS      Z0, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z1, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z2, (AX)
-	ADDQ         CX, AX
+	VCVTPH2PS        (BX), Z3
+	VFMADD231PS.BCST (CX), Z3, Z0
+	VFMADD231PS.BCST (CX)(DX*1), Z3, Z1
+	VFMADD231PS.BCST (CX)(DX*2), Z3, Z2
+	ADDQ             $+4, CX
+	ADDQ             SI, BX
+	DECQ             AX
+	JNZ              panelF163x16_loopAVX512
+	MOVQ             c+56(FP), AX
+	MOVQ             ldc+64(FP), CX
+	SHLQ             $0x02, CX
+	VMOVUPS          Z0, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z1, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z2, (AX)
+	ADDQ             CX, AX
 	VZEROUPPER
 	RET
 
@@ -2849,31 +2800,27 @@ TEXT ·panelF164x16AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x01, DI
 
 panelF164x16_loopAVX512:
-	VCVTPH2PS    (SI), Z4
-	VBROADCASTSS (CX), Z5
-	VFMADD231PS  Z4, Z5, Z0
-	VBROADCASTSS (CX)(DX*1), Z5
-	VFMADD231PS  Z4, Z5, Z1
-	VBROADCASTSS (CX)(DX*2), Z5
-	VFMADD231PS  Z4, Z5, Z2
-	VBROADCASTSS (BX), Z5
-	VFMADD231PS  Z4, Z5, Z3
-	ADDQ         $+4, CX
-	ADDQ         $+4, BX
-	ADDQ         DI, SI
-	DECQ         AX
-	JNZ          panelF164x16_loopAVX512
-	MOVQ         c+56(FP), AX
-	MOVQ         ldc+64(FP), CX
-	SHLQ         $0x02, CX
-	VMOVUPS      Z0, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z1, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z2, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z3, (AX)
-	ADDQ         CX, AX
+	VCVTPH2PS        (SI), Z4
+	VFMADD231PS.BCST (CX), Z4, Z0
+	VFMADD231PS.BCST (CX)(DX*1), Z4, Z1
+	VFMADD231PS.BCST (CX)(DX*2), Z4, Z2
+	VFMADD231PS.BCST (BX), Z4, Z3
+	ADDQ             $+4, CX
+	ADDQ             $+4, BX
+	ADDQ             DI, SI
+	DECQ             AX
+	JNZ              panelF164x16_loopAVX512
+	MOVQ             c+56(FP), AX
+	MOVQ             ldc+64(FP), CX
+	SHLQ             $0x02, CX
+	VMOVUPS          Z0, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z1, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z2, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z3, (AX)
+	ADDQ             CX, AX
 	VZEROUPPER
 	RET
 
@@ -2983,35 +2930,30 @@ TEXT ·panelF165x16AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x01, DI
 
 panelF165x16_loopAVX512:
-	VCVTPH2PS    (SI), Z5
-	VBROADCASTSS (CX), Z6
-	VFMADD231PS  Z5, Z6, Z0
-	VBROADCASTSS (CX)(DX*1), Z6
-	VFMADD231PS  Z5, Z6, Z1
-	VBROADCASTSS (CX)(DX*2), Z6
-	VFMADD231PS  Z5, Z6, Z2
-	VBROADCASTSS (BX), Z6
-	VFMADD231PS  Z5, Z6, Z3
-	VBROADCASTSS (BX)(DX*1), Z6
-	VFMADD231PS  Z5, Z6, Z4
-	ADDQ         $+4, CX
-	ADDQ         $+4, BX
-	ADDQ         DI, SI
-	DECQ         AX
-	JNZ          panelF165x16_loopAVX512
-	MOVQ         c+56(FP), AX
-	MOVQ         ldc+64(FP), CX
-	SHLQ         $0x02, CX
-	VMOVUPS      Z0, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z1, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z2, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z3, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z4, (AX)
-	ADDQ         CX, AX
+	VCVTPH2PS        (SI), Z5
+	VFMADD231PS.BCST (CX), Z5, Z0
+	VFMADD231PS.BCST (CX)(DX*1), Z5, Z1
+	VFMADD231PS.BCST (CX)(DX*2), Z5, Z2
+	VFMADD231PS.BCST (BX), Z5, Z3
+	VFMADD231PS.BCST (BX)(DX*1), Z5, Z4
+	ADDQ             $+4, CX
+	ADDQ             $+4, BX
+	ADDQ             DI, SI
+	DECQ             AX
+	JNZ              panelF165x16_loopAVX512
+	MOVQ             c+56(FP), AX
+	MOVQ             ldc+64(FP), CX
+	SHLQ             $0x02, CX
+	VMOVUPS          Z0, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z1, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z2, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z3, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z4, (AX)
+	ADDQ             CX, AX
 	VZEROUPPER
 	RET
 
@@ -3135,40 +3077,34 @@ TEXT ·panelF166x16AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x01, DI
 
 panelF166x16_loopAVX512:
-	PREFETCHT1   2048(SI)
-	VCVTPH2PS    (SI), Z6
-	VBROADCASTSS (CX), Z7
-	VFMADD231PS  Z6, Z7, Z0
-	VBROADCASTSS (CX)(DX*1), Z7
-	VFMADD231PS  Z6, Z7, Z1
-	VBROADCASTSS (CX)(DX*2), Z7
-	VFMADD231PS  Z6, Z7, Z2
-	VBROADCASTSS (BX), Z7
-	VFMADD231PS  Z6, Z7, Z3
-	VBROADCASTSS (BX)(DX*1), Z7
-	VFMADD231PS  Z6, Z7, Z4
-	VBROADCASTSS (BX)(DX*2), Z7
-	VFMADD231PS  Z6, Z7, Z5
-	ADDQ         $+4, CX
-	ADDQ         $+4, BX
-	ADDQ         DI, SI
-	DECQ         AX
-	JNZ          panelF166x16_loopAVX512
-	MOVQ         c+56(FP), AX
-	MOVQ         ldc+64(FP), CX
-	SHLQ         $0x02, CX
-	VMOVUPS      Z0, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z1, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z2, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z3, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z4, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z5, (AX)
-	ADDQ         CX, AX
+	PREFETCHT1       2048(SI)
+	VCVTPH2PS        (SI), Z6
+	VFMADD231PS.BCST (CX), Z6, Z0
+	VFMADD231PS.BCST (CX)(DX*1), Z6, Z1
+	VFMADD231PS.BCST (CX)(DX*2), Z6, Z2
+	VFMADD231PS.BCST (BX), Z6, Z3
+	VFMADD231PS.BCST (BX)(DX*1), Z6, Z4
+	VFMADD231PS.BCST (BX)(DX*2), Z6, Z5
+	ADDQ             $+4, CX
+	ADDQ             $+4, BX
+	ADDQ             DI, SI
+	DECQ             AX
+	JNZ              panelF166x16_loopAVX512
+	MOVQ             c+56(FP), AX
+	MOVQ             ldc+64(FP), CX
+	SHLQ             $0x02, CX
+	VMOVUPS          Z0, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z1, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z2, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z3, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z4, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z5, (AX)
+	ADDQ             CX, AX
 	VZEROUPPER
 	RET
 
@@ -3310,45 +3246,38 @@ TEXT ·panelF167x16AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x01, R8
 
 panelF167x16_loopAVX512:
-	PREFETCHT1   2048(DI)
-	VCVTPH2PS    (DI), Z7
-	VBROADCASTSS (CX), Z8
-	VFMADD231PS  Z7, Z8, Z0
-	VBROADCASTSS (CX)(DX*1), Z8
-	VFMADD231PS  Z7, Z8, Z1
-	VBROADCASTSS (CX)(DX*2), Z8
-	VFMADD231PS  Z7, Z8, Z2
-	VBROADCASTSS (BX), Z8
-	VFMADD231PS  Z7, Z8, Z3
-	VBROADCASTSS (BX)(DX*1), Z8
-	VFMADD231PS  Z7, Z8, Z4
-	VBROADCASTSS (BX)(DX*2), Z8
-	VFMADD231PS  Z7, Z8, Z5
-	VBROADCASTSS (SI), Z8
-	VFMADD231PS  Z7, Z8, Z6
-	ADDQ         $+4, CX
-	ADDQ         $+4, BX
-	ADDQ         $+4, SI
-	ADDQ         R8, DI
-	DECQ         AX
-	JNZ          panelF167x16_loopAVX512
-	MOVQ         c+56(FP), AX
-	MOVQ         ldc+64(FP), CX
-	SHLQ         $0x02, CX
-	VMOVUPS      Z0, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z1, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z2, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z3, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z4, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z5, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z6, (AX)
-	ADDQ         CX, AX
+	PREFETCHT1       2048(DI)
+	VCVTPH2PS        (DI), Z7
+	VFMADD231PS.BCST (CX), Z7, Z0
+	VFMADD231PS.BCST (CX)(DX*1), Z7, Z1
+	VFMADD231PS.BCST (CX)(DX*2), Z7, Z2
+	VFMADD231PS.BCST (BX), Z7, Z3
+	VFMADD231PS.BCST (BX)(DX*1), Z7, Z4
+	VFMADD231PS.BCST (BX)(DX*2), Z7, Z5
+	VFMADD231PS.BCST (SI), Z7, Z6
+	ADDQ             $+4, CX
+	ADDQ             $+4, BX
+	ADDQ             $+4, SI
+	ADDQ             R8, DI
+	DECQ             AX
+	JNZ              panelF167x16_loopAVX512
+	MOVQ             c+56(FP), AX
+	MOVQ             ldc+64(FP), CX
+	SHLQ             $0x02, CX
+	VMOVUPS          Z0, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z1, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z2, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z3, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z4, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z5, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z6, (AX)
+	ADDQ             CX, AX
 	VZEROUPPER
 	RET
 
@@ -3507,49 +3436,41 @@ TEXT ·panelF168x16AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x01, R8
 
 panelF168x16_loopAVX512:
-	PREFETCHT1   2048(DI)
-	VCVTPH2PS    (DI), Z8
-	VBROADCASTSS (CX), Z9
-	VFMADD231PS  Z8, Z9, Z0
-	VBROADCASTSS (CX)(DX*1), Z9
-	VFMADD231PS  Z8, Z9, Z1
-	VBROADCASTSS (CX)(DX*2), Z9
-	VFMADD231PS  Z8, Z9, Z2
-	VBROADCASTSS (BX), Z9
-	VFMADD231PS  Z8, Z9, Z3
-	VBROADCASTSS (BX)(DX*1), Z9
-	VFMADD231PS  Z8, Z9, Z4
-	VBROADCASTSS (BX)(DX*2), Z9
-	VFMADD231PS  Z8, Z9, Z5
-	VBROADCASTSS (SI), Z9
-	VFMADD231PS  Z8, Z9, Z6
-	VBROADCASTSS (SI)(DX*1), Z9
-	VFMADD231PS  Z8, Z9, Z7
-	ADDQ         $+4, CX
-	ADDQ         $+4, BX
-	ADDQ         $+4, SI
-	ADDQ         R8, DI
-	DECQ         AX
-	JNZ          panelF168x16_loopAVX512
-	MOVQ         c+56(FP), AX
-	MOVQ         ldc+64(FP), CX
-	SHLQ         $0x02, CX
-	VMOVUPS      Z0, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z1, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z2, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z3, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z4, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z5, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z6, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z7, (AX)
-	ADDQ         CX, AX
+	PREFETCHT1       2048(DI)
+	VCVTPH2PS        (DI), Z8
+	VFMADD231PS.BCST (CX), Z8, Z0
+	VFMADD231PS.BCST (CX)(DX*1), Z8, Z1
+	VFMADD231PS.BCST (CX)(DX*2), Z8, Z2
+	VFMADD231PS.BCST (BX), Z8, Z3
+	VFMADD231PS.BCST (BX)(DX*1), Z8, Z4
+	VFMADD231PS.BCST (BX)(DX*2), Z8, Z5
+	VFMADD231PS.BCST (SI), Z8, Z6
+	VFMADD231PS.BCST (SI)(DX*1), Z8, Z7
+	ADDQ             $+4, CX
+	ADDQ             $+4, BX
+	ADDQ             $+4, SI
+	ADDQ             R8, DI
+	DECQ             AX
+	JNZ              panelF168x16_loopAVX512
+	MOVQ             c+56(FP), AX
+	MOVQ             ldc+64(FP), CX
+	SHLQ             $0x02, CX
+	VMOVUPS          Z0, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z1, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z2, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z3, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z4, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z5, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z6, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z7, (AX)
+	ADDQ             CX, AX
 	VZEROUPPER
 	RET
 
@@ -3722,53 +3643,44 @@ TEXT ·panelF169x16AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x01, R8
 
 panelF169x16_loopAVX512:
-	PREFETCHT1   2048(DI)
-	VCVTPH2PS    (DI), Z9
-	VBROADCASTSS (CX), Z10
-	VFMADD231PS  Z9, Z10, Z0
-	VBROADCASTSS (CX)(DX*1), Z10
-	VFMADD231PS  Z9, Z10, Z1
-	VBROADCASTSS (CX)(DX*2), Z10
-	VFMADD231PS  Z9, Z10, Z2
-	VBROADCASTSS (BX), Z10
-	VFMADD231PS  Z9, Z10, Z3
-	VBROADCASTSS (BX)(DX*1), Z10
-	VFMADD231PS  Z9, Z10, Z4
-	VBROADCASTSS (BX)(DX*2), Z10
-	VFMADD231PS  Z9, Z10, Z5
-	VBROADCASTSS (SI), Z10
-	VFMADD231PS  Z9, Z10, Z6
-	VBROADCASTSS (SI)(DX*1), Z10
-	VFMADD231PS  Z9, Z10, Z7
-	VBROADCASTSS (SI)(DX*2), Z10
-	VFMADD231PS  Z9, Z10, Z8
-	ADDQ         $+4, CX
-	ADDQ         $+4, BX
-	ADDQ         $+4, SI
-	ADDQ         R8, DI
-	DECQ         AX
-	JNZ          panelF169x16_loopAVX512
-	MOVQ         c+56(FP), AX
-	MOVQ         ldc+64(FP), CX
-	SHLQ         $0x02, CX
-	VMOVUPS      Z0, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z1, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z2, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z3, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z4, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z5, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z6, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z7, (AX)
-	ADDQ         CX, AX
-	VMOVUPS      Z8, (AX)
-	ADDQ         CX, AX
+	PREFETCHT1       2048(DI)
+	VCVTPH2PS        (DI), Z9
+	VFMADD231PS.BCST (CX), Z9, Z0
+	VFMADD231PS.BCST (CX)(DX*1), Z9, Z1
+	VFMADD231PS.BCST (CX)(DX*2), Z9, Z2
+	VFMADD231PS.BCST (BX), Z9, Z3
+	VFMADD231PS.BCST (BX)(DX*1), Z9, Z4
+	VFMADD231PS.BCST (BX)(DX*2), Z9, Z5
+	VFMADD231PS.BCST (SI), Z9, Z6
+	VFMADD231PS.BCST (SI)(DX*1), Z9, Z7
+	VFMADD231PS.BCST (SI)(DX*2), Z9, Z8
+	ADDQ             $+4, CX
+	ADDQ             $+4, BX
+	ADDQ             $+4, SI
+	ADDQ             R8, DI
+	DECQ             AX
+	JNZ              panelF169x16_loopAVX512
+	MOVQ             c+56(FP), AX
+	MOVQ             ldc+64(FP), CX
+	SHLQ             $0x02, CX
+	VMOVUPS          Z0, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z1, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z2, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z3, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z4, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z5, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z6, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z7, (AX)
+	ADDQ             CX, AX
+	VMOVUPS          Z8, (AX)
+	ADDQ             CX, AX
 	VZEROUPPER
 	RET
 
@@ -4058,29 +3970,23 @@ TEXT ·panelBF162x16AVX512(SB), NOSPLIT, $0-72
 	JL           panelBF162x16_oddAVX512
 
 panelBF162x16_loopAVX512:
-	VPSLLD       $0x10, (BX), Z3
-	VBROADCASTSS (CX), Z4
-	VFMADD231PS  Z3, Z4, Z0
-	VBROADCASTSS (CX)(DX*1), Z4
-	VFMADD231PS  Z3, Z4, Z1
-	VPANDD       (BX), Z2, Z3
-	VBROADCASTSS 4(CX), Z4
-	VFMADD231PS  Z3, Z4, Z0
-	VBROADCASTSS 4(CX)(DX*1), Z4
-	VFMADD231PS  Z3, Z4, Z1
-	ADDQ         $+8, CX
-	ADDQ         SI, BX
-	SUBQ         $+2, AX
-	JGE          panelBF162x16_loopAVX512
+	VPSLLD           $0x10, (BX), Z3
+	VFMADD231PS.BCST (CX), Z3, Z0
+	VFMADD231PS.BCST (CX)(DX*1), Z3, Z1
+	VPANDD           (BX), Z2, Z3
+	VFMADD231PS.BCST 4(CX), Z3, Z0
+	VFMADD231PS.BCST 4(CX)(DX*1), Z3, Z1
+	ADDQ             $+8, CX
+	ADDQ             SI, BX
+	SUBQ             $+2, AX
+	JGE              panelBF162x16_loopAVX512
 
 panelBF162x16_oddAVX512:
-	ADDQ         $+2, AX
-	JZ           panelBF162x16_doneAVX512
-	VPSLLD       $0x10, (BX), Z2
-	VBROADCASTSS (CX), Z3
-	VFMADD231PS  Z2, Z3, Z0
-	VBROADCASTSS (CX)(DX*1), Z3
-	VFMADD231PS  Z2, Z3, Z1
+	ADDQ             $+2, AX
+	JZ               panelBF162x16_doneAVX512
+	VPSLLD           $0x10, (BX), Z2
+	VFMADD231PS.BCST (CX), Z2, Z0
+	VFMADD231PS.BCST (CX)(DX*1), Z2, Z1
 
 panelBF162x16_doneAVX512:
 	MOVQ    c+56(FP), AX
@@ -4204,35 +4110,26 @@ TEXT ·panelBF163x16AVX512(SB), NOSPLIT, $0-72
 	JL           panelBF163x16_oddAVX512
 
 panelBF163x16_loopAVX512:
-	VPSLLD       $0x10, (BX), Z4
-	VBROADCASTSS (CX), Z5
-	VFMADD231PS  Z4, Z5, Z0
-	VBROADCASTSS (CX)(DX*1), Z5
-	VFMADD231PS  Z4, Z5, Z1
-	VBROADCASTSS (CX)(DX*2), Z5
-	VFMADD231PS  Z4, Z5, Z2
-	VPANDD       (BX), Z3, Z4
-	VBROADCASTSS 4(CX), Z5
-	VFMADD231PS  Z4, Z5, Z0
-	VBROADCASTSS 4(CX)(DX*1), Z5
-	VFMADD231PS  Z4, Z5, Z1
-	VBROADCASTSS 4(CX)(DX*2), Z5
-	VFMADD231PS  Z4, Z5, Z2
-	ADDQ         $+8, CX
-	ADDQ         SI, BX
-	SUBQ         $+2, AX
-	JGE          panelBF163x16_loopAVX512
+	VPSLLD           $0x10, (BX), Z4
+	VFMADD231PS.BCST (CX), Z4, Z0
+	VFMADD231PS.BCST (CX)(DX*1), Z4, Z1
+	VFMADD231PS.BCST (CX)(DX*2), Z4, Z2
+	VPANDD           (BX), Z3, Z4
+	VFMADD231PS.BCST 4(CX), Z4, Z0
+	VFMADD231PS.BCST 4(CX)(DX*1), Z4, Z1
+	VFMADD231PS.BCST 4(CX)(DX*2), Z4, Z2
+	ADDQ             $+8, CX
+	ADDQ             SI, BX
+	SUBQ             $+2, AX
+	JGE              panelBF163x16_loopAVX512
 
 panelBF163x16_oddAVX512:
-	ADDQ         $+2, AX
-	JZ           panelBF163x16_doneAVX512
-	VPSLLD       $0x10, (BX), Z3
-	VBROADCASTSS (CX), Z4
-	VFMADD231PS  Z3, Z4, Z0
-	VBROADCASTSS (CX)(DX*1), Z4
-	VFMADD231PS  Z3, Z4, Z1
-	VBROADCASTSS (CX)(DX*2), Z4
-	VFMADD231PS  Z3, Z4, Z2
+	ADDQ             $+2, AX
+	JZ               panelBF163x16_doneAVX512
+	VPSLLD           $0x10, (BX), Z3
+	VFMADD231PS.BCST (CX), Z3, Z0
+	VFMADD231PS.BCST (CX)(DX*1), Z3, Z1
+	VFMADD231PS.BCST (CX)(DX*2), Z3, Z2
 
 panelBF163x16_doneAVX512:
 	MOVQ    c+56(FP), AX
@@ -4382,42 +4279,30 @@ TEXT ·panelBF164x16AVX512(SB), NOSPLIT, $0-72
 	JL           panelBF164x16_oddAVX512
 
 panelBF164x16_loopAVX512:
-	VPSLLD       $0x10, (SI), Z5
-	VBROADCASTSS (CX), Z6
-	VFMADD231PS  Z5, Z6, Z0
-	VBROADCASTSS (CX)(DX*1), Z6
-	VFMADD231PS  Z5, Z6, Z1
-	VBROADCASTSS (CX)(DX*2), Z6
-	VFMADD231PS  Z5, Z6, Z2
-	VBROADCASTSS (BX), Z6
-	VFMADD231PS  Z5, Z6, Z3
-	VPANDD       (SI), Z4, Z5
-	VBROADCASTSS 4(CX), Z6
-	VFMADD231PS  Z5, Z6, Z0
-	VBROADCASTSS 4(CX)(DX*1), Z6
-	VFMADD231PS  Z5, Z6, Z1
-	VBROADCASTSS 4(CX)(DX*2), Z6
-	VFMADD231PS  Z5, Z6, Z2
-	VBROADCASTSS 4(BX), Z6
-	VFMADD231PS  Z5, Z6, Z3
-	ADDQ         $+8, CX
-	ADDQ         $+8, BX
-	ADDQ         DI, SI
-	SUBQ         $+2, AX
-	JGE          panelBF164x16_loopAVX512
+	VPSLLD           $0x10, (SI), Z5
+	VFMADD231PS.BCST (CX), Z5, Z0
+	VFMADD231PS.BCST (CX)(DX*1), Z5, Z1
+	VFMADD231PS.BCST (CX)(DX*2), Z5, Z2
+	VFMADD231PS.BCST (BX), Z5, Z3
+	VPANDD           (SI), Z4, Z5
+	VFMADD231PS.BCST 4(CX), Z5, Z0
+	VFMADD231PS.BCST 4(CX)(DX*1), Z5, Z1
+	VFMADD231PS.BCST 4(CX)(DX*2), Z5, Z2
+	VFMADD231PS.BCST 4(BX), Z5, Z3
+	ADDQ             $+8, CX
+	ADDQ             $+8, BX
+	ADDQ             DI, SI
+	SUBQ             $+2, AX
+	JGE              panelBF164x16_loopAVX512
 
 panelBF164x16_oddAVX512:
-	ADDQ         $+2, AX
-	JZ           panelBF164x16_doneAVX512
-	VPSLLD       $0x10, (SI), Z4
-	VBROADCASTSS (CX), Z5
-	VFMADD231PS  Z4, Z5, Z0
-	VBROADCASTSS (CX)(DX*1), Z5
-	VFMADD231PS  Z4, Z5, Z1
-	VBROADCASTSS (CX)(DX*2), Z5
-	VFMADD231PS  Z4, Z5, Z2
-	VBROADCASTSS (BX), Z5
-	VFMADD231PS  Z4, Z5, Z3
+	ADDQ             $+2, AX
+	JZ               panelBF164x16_doneAVX512
+	VPSLLD           $0x10, (SI), Z4
+	VFMADD231PS.BCST (CX), Z4, Z0
+	VFMADD231PS.BCST (CX)(DX*1), Z4, Z1
+	VFMADD231PS.BCST (CX)(DX*2), Z4, Z2
+	VFMADD231PS.BCST (BX), Z4, Z3
 
 panelBF164x16_doneAVX512:
 	MOVQ    c+56(FP), AX
@@ -4594,48 +4479,33 @@ TEXT ·panelBF165x16AVX512(SB), NOSPLIT, $0-72
 	JL           panelBF165x16_oddAVX512
 
 panelBF165x16_loopAVX512:
-	VPSLLD       $0x10, (SI), Z6
-	VBROADCASTSS (CX), Z7
-	VFMADD231PS  Z6, Z7, Z0
-	VBROADCASTSS (CX)(DX*1), Z7
-	VFMADD231PS  Z6, Z7, Z1
-	VBROADCASTSS (CX)(DX*2), Z7
-	VFMADD231PS  Z6, Z7, Z2
-	VBROADCASTSS (BX), Z7
-	VFMADD231PS  Z6, Z7, Z3
-	VBROADCASTSS (BX)(DX*1), Z7
-	VFMADD231PS  Z6, Z7, Z4
-	VPANDD       (SI), Z5, Z6
-	VBROADCASTSS 4(CX), Z7
-	VFMADD231PS  Z6, Z7, Z0
-	VBROADCASTSS 4(CX)(DX*1), Z7
-	VFMADD231PS  Z6, Z7, Z1
-	VBROADCASTSS 4(CX)(DX*2), Z7
-	VFMADD231PS  Z6, Z7, Z2
-	VBROADCASTSS 4(BX), Z7
-	VFMADD231PS  Z6, Z7, Z3
-	VBROADCASTSS 4(BX)(DX*1), Z7
-	VFMADD231PS  Z6, Z7, Z4
-	ADDQ         $+8, CX
-	ADDQ         $+8, BX
-	ADDQ         DI, SI
-	SUBQ         $+2, AX
-	JGE          panelBF165x16_loopAVX512
+	VPSLLD           $0x10, (SI), Z6
+	VFMADD231PS.BCST (CX), Z6, Z0
+	VFMADD231PS.BCST (CX)(DX*1), Z6, Z1
+	VFMADD231PS.BCST (CX)(DX*2), Z6, Z2
+	VFMADD231PS.BCST (BX), Z6, Z3
+	VFMADD231PS.BCST (BX)(DX*1), Z6, Z4
+	VPANDD           (SI), Z5, Z6
+	VFMADD231PS.BCST 4(CX), Z6, Z0
+	VFMADD231PS.BCST 4(CX)(DX*1), Z6, Z1
+	VFMADD231PS.BCST 4(CX)(DX*2), Z6, Z2
+	VFMADD231PS.BCST 4(BX), Z6, Z3
+	VFMADD231PS.BCST 4(BX)(DX*1), Z6, Z4
+	ADDQ             $+8, CX
+	ADDQ             $+8, BX
+	ADDQ             DI, SI
+	SUBQ             $+2, AX
+	JGE              panelBF165x16_loopAVX512
 
 panelBF165x16_oddAVX512:
-	ADDQ         $+2, AX
-	JZ           panelBF165x16_doneAVX512
-	VPSLLD       $0x10, (SI), Z5
-	VBROADCASTSS (CX), Z6
-	VFMADD231PS  Z5, Z6, Z0
-	VBROADCASTSS (CX)(DX*1), Z6
-	VFMADD231PS  Z5, Z6, Z1
-	VBROADCASTSS (CX)(DX*2), Z6
-	VFMADD231PS  Z5, Z6, Z2
-	VBROADCASTSS (BX), Z6
-	VFMADD231PS  Z5, Z6, Z3
-	VBROADCASTSS (BX)(DX*1), Z6
-	VFMADD231PS  Z5, Z6, Z4
+	ADDQ             $+2, AX
+	JZ               panelBF165x16_doneAVX512
+	VPSLLD           $0x10, (SI), Z5
+	VFMADD231PS.BCST (CX), Z5, Z0
+	VFMADD231PS.BCST (CX)(DX*1), Z5, Z1
+	VFMADD231PS.BCST (CX)(DX*2), Z5, Z2
+	VFMADD231PS.BCST (BX), Z5, Z3
+	VFMADD231PS.BCST (BX)(DX*1), Z5, Z4
 
 panelBF165x16_doneAVX512:
 	MOVQ    c+56(FP), AX
@@ -4836,55 +4706,37 @@ TEXT ·panelBF166x16AVX512(SB), NOSPLIT, $0-72
 	JL           panelBF166x16_oddAVX512
 
 panelBF166x16_loopAVX512:
-	PREFETCHT1   2048(SI)
-	VPSLLD       $0x10, (SI), Z7
-	VBROADCASTSS (CX), Z8
-	VFMADD231PS  Z7, Z8, Z0
-	VBROADCASTSS (CX)(DX*1), Z8
-	VFMADD231PS  Z7, Z8, Z1
-	VBROADCASTSS (CX)(DX*2), Z8
-	VFMADD231PS  Z7, Z8, Z2
-	VBROADCASTSS (BX), Z8
-	VFMADD231PS  Z7, Z8, Z3
-	VBROADCASTSS (BX)(DX*1), Z8
-	VFMADD231PS  Z7, Z8, Z4
-	VBROADCASTSS (BX)(DX*2), Z8
-	VFMADD231PS  Z7, Z8, Z5
-	VPANDD       (SI), Z6, Z7
-	VBROADCASTSS 4(CX), Z8
-	VFMADD231PS  Z7, Z8, Z0
-	VBROADCASTSS 4(CX)(DX*1), Z8
-	VFMADD231PS  Z7, Z8, Z1
-	VBROADCASTSS 4(CX)(DX*2), Z8
-	VFMADD231PS  Z7, Z8, Z2
-	VBROADCASTSS 4(BX), Z8
-	VFMADD231PS  Z7, Z8, Z3
-	VBROADCASTSS 4(BX)(DX*1), Z8
-	VFMADD231PS  Z7, Z8, Z4
-	VBROADCASTSS 4(BX)(DX*2), Z8
-	VFMADD231PS  Z7, Z8, Z5
-	ADDQ         $+8, CX
-	ADDQ         $+8, BX
-	ADDQ         DI, SI
-	SUBQ         $+2, AX
-	JGE          panelBF166x16_loopAVX512
+	PREFETCHT1       2048(SI)
+	VPSLLD           $0x10, (SI), Z7
+	VFMADD231PS.BCST (CX), Z7, Z0
+	VFMADD231PS.BCST (CX)(DX*1), Z7, Z1
+	VFMADD231PS.BCST (CX)(DX*2), Z7, Z2
+	VFMADD231PS.BCST (BX), Z7, Z3
+	VFMADD231PS.BCST (BX)(DX*1), Z7, Z4
+	VFMADD231PS.BCST (BX)(DX*2), Z7, Z5
+	VPANDD           (SI), Z6, Z7
+	VFMADD231PS.BCST 4(CX), Z7, Z0
+	VFMADD231PS.BCST 4(CX)(DX*1), Z7, Z1
+	VFMADD231PS.BCST 4(CX)(DX*2), Z7, Z2
+	VFMADD231PS.BCST 4(BX), Z7, Z3
+	VFMADD231PS.BCST 4(BX)(DX*1), Z7, Z4
+	VFMADD231PS.BCST 4(BX)(DX*2), Z7, Z5
+	ADDQ             $+8, CX
+	ADDQ             $+8, BX
+	ADDQ             DI, SI
+	SUBQ             $+2, AX
+	JGE              panelBF166x16_loopAVX512
 
 panelBF166x16_oddAVX512:
-	ADDQ         $+2, AX
-	JZ           panelBF166x16_doneAVX512
-	VPSLLD       $0x10, (SI), Z6
-	VBROADCASTSS (CX), Z7
-	VFMADD231PS  Z6, Z7, Z0
-	VBROADCASTSS (CX)(DX*1), Z7
-	VFMADD231PS  Z6, Z7, Z1
-	VBROADCASTSS (CX)(DX*2), Z7
-	VFMADD231PS  Z6, Z7, Z2
-	VBROADCASTSS (BX), Z7
-	VFMADD231PS  Z6, Z7, Z3
-	VBROADCASTSS (BX)(DX*1), Z7
-	VFMADD231PS  Z6, Z7, Z4
-	VBROADCASTSS (BX)(DX*2), Z7
-	VFMADD231PS  Z6, Z7, Z5
+	ADDQ             $+2, AX
+	JZ               panelBF166x16_doneAVX512
+	VPSLLD           $0x10, (SI), Z6
+	VFMADD231PS.BCST (CX), Z6, Z0
+	VFMADD231PS.BCST (CX)(DX*1), Z6, Z1
+	VFMADD231PS.BCST (CX)(DX*2), Z6, Z2
+	VFMADD231PS.BCST (BX), Z6, Z3
+	VFMADD231PS.BCST (BX)(DX*1), Z6, Z4
+	VFMADD231PS.BCST (BX)(DX*2), Z6, Z5
 
 panelBF166x16_doneAVX512:
 	MOVQ    c+56(FP), AX
@@ -5114,62 +4966,41 @@ TEXT ·panelBF167x16AVX512(SB), NOSPLIT, $0-72
 	JL           panelBF167x16_oddAVX512
 
 panelBF167x16_loopAVX512:
-	PREFETCHT1   2048(DI)
-	VPSLLD       $0x10, (DI), Z8
-	VBROADCASTSS (CX), Z9
-	VFMADD231PS  Z8, Z9, Z0
-	VBROADCASTSS (CX)(DX*1), Z9
-	VFMADD231PS  Z8, Z9, Z1
-	VBROADCASTSS (CX)(DX*2), Z9
-	VFMADD231PS  Z8, Z9, Z2
-	VBROADCASTSS (BX), Z9
-	VFMADD231PS  Z8, Z9, Z3
-	VBROADCASTSS (BX)(DX*1), Z9
-	VFMADD231PS  Z8, Z9, Z4
-	VBROADCASTSS (BX)(DX*2), Z9
-	VFMADD231PS  Z8, Z9, Z5
-	VBROADCASTSS (SI), Z9
-	VFMADD231PS  Z8, Z9, Z6
-	VPANDD       (DI), Z7, Z8
-	VBROADCASTSS 4(CX), Z9
-	VFMADD231PS  Z8, Z9, Z0
-	VBROADCASTSS 4(CX)(DX*1), Z9
-	VFMADD231PS  Z8, Z9, Z1
-	VBROADCASTSS 4(CX)(DX*2), Z9
-	VFMADD231PS  Z8, Z9, Z2
-	VBROADCASTSS 4(BX), Z9
-	VFMADD231PS  Z8, Z9, Z3
-	VBROADCASTSS 4(BX)(DX*1), Z9
-	VFMADD231PS  Z8, Z9, Z4
-	VBROADCASTSS 4(BX)(DX*2), Z9
-	VFMADD231PS  Z8, Z9, Z5
-	VBROADCASTSS 4(SI), Z9
-	VFMADD231PS  Z8, Z9, Z6
-	ADDQ         $+8, CX
-	ADDQ         $+8, BX
-	ADDQ         $+8, SI
-	ADDQ         R8, DI
-	SUBQ         $+2, AX
-	JGE          panelBF167x16_loopAVX512
+	PREFETCHT1       2048(DI)
+	VPSLLD           $0x10, (DI), Z8
+	VFMADD231PS.BCST (CX), Z8, Z0
+	VFMADD231PS.BCST (CX)(DX*1), Z8, Z1
+	VFMADD231PS.BCST (CX)(DX*2), Z8, Z2
+	VFMADD231PS.BCST (BX), Z8, Z3
+	VFMADD231PS.BCST (BX)(DX*1), Z8, Z4
+	VFMADD231PS.BCST (BX)(DX*2), Z8, Z5
+	VFMADD231PS.BCST (SI), Z8, Z6
+	VPANDD           (DI), Z7, Z8
+	VFMADD231PS.BCST 4(CX), Z8, Z0
+	VFMADD231PS.BCST 4(CX)(DX*1), Z8, Z1
+	VFMADD231PS.BCST 4(CX)(DX*2), Z8, Z2
+	VFMADD231PS.BCST 4(BX), Z8, Z3
+	VFMADD231PS.BCST 4(BX)(DX*1), Z8, Z4
+	VFMADD231PS.BCST 4(BX)(DX*2), Z8, Z5
+	VFMADD231PS.BCST 4(SI), Z8, Z6
+	ADDQ             $+8, CX
+	ADDQ             $+8, BX
+	ADDQ             $+8, SI
+	ADDQ             R8, DI
+	SUBQ             $+2, AX
+	JGE              panelBF167x16_loopAVX512
 
 panelBF167x16_oddAVX512:
-	ADDQ         $+2, AX
-	JZ           panelBF167x16_doneAVX512
-	VPSLLD       $0x10, (DI), Z7
-	VBROADCASTSS (CX), Z8
-	VFMADD231PS  Z7, Z8, Z0
-	VBROADCASTSS (CX)(DX*1), Z8
-	VFMADD231PS  Z7, Z8, Z1
-	VBROADCASTSS (CX)(DX*2), Z8
-	VFMADD231PS  Z7, Z8, Z2
-	VBROADCASTSS (BX), Z8
-	VFMADD231PS  Z7, Z8, Z3
-	VBROADCASTSS (BX)(DX*1), Z8
-	VFMADD231PS  Z7, Z8, Z4
-	VBROADCASTSS (BX)(DX*2), Z8
-	VFMADD231PS  Z7, Z8, Z5
-	VBROADCASTSS (SI), Z8
-	VFMADD231PS  Z7, Z8, Z6
+	ADDQ             $+2, AX
+	JZ               panelBF167x16_doneAVX512
+	VPSLLD           $0x10, (DI), Z7
+	VFMADD231PS.BCST (CX), Z7, Z0
+	VFMADD231PS.BCST (CX)(DX*1), Z7, Z1
+	VFMADD231PS.BCST (CX)(DX*2), Z7, Z2
+	VFMADD231PS.BCST (BX), Z7, Z3
+	VFMADD231PS.BCST (BX)(DX*1), Z7, Z4
+	VFMADD231PS.BCST (BX)(DX*2), Z7, Z5
+	VFMADD231PS.BCST (SI), Z7, Z6
 
 panelBF167x16_doneAVX512:
 	MOVQ    c+56(FP), AX
@@ -5426,68 +5257,44 @@ TEXT ·panelBF168x16AVX512(SB), NOSPLIT, $0-72
 	JL           panelBF168x16_oddAVX512
 
 panelBF168x16_loopAVX512:
-	PREFETCHT1   2048(DI)
-	VPSLLD       $0x10, (DI), Z9
-	VBROADCASTSS (CX), Z10
-	VFMADD231PS  Z9, Z10, Z0
-	VBROADCASTSS (CX)(DX*1), Z10
-	VFMADD231PS  Z9, Z10, Z1
-	VBROADCASTSS (CX)(DX*2), Z10
-	VFMADD231PS  Z9, Z10, Z2
-	VBROADCASTSS (BX), Z10
-	VFMADD231PS  Z9, Z10, Z3
-	VBROADCASTSS (BX)(DX*1), Z10
-	VFMADD231PS  Z9, Z10, Z4
-	VBROADCASTSS (BX)(DX*2), Z10
-	VFMADD231PS  Z9, Z10, Z5
-	VBROADCASTSS (SI), Z10
-	VFMADD231PS  Z9, Z10, Z6
-	VBROADCASTSS (SI)(DX*1), Z10
-	VFMADD231PS  Z9, Z10, Z7
-	VPANDD       (DI), Z8, Z9
-	VBROADCASTSS 4(CX), Z10
-	VFMADD231PS  Z9, Z10, Z0
-	VBROADCASTSS 4(CX)(DX*1), Z10
-	VFMADD231PS  Z9, Z10, Z1
-	VBROADCASTSS 4(CX)(DX*2), Z10
-	VFMADD231PS  Z9, Z10, Z2
-	VBROADCASTSS 4(BX), Z10
-	VFMADD231PS  Z9, Z10, Z3
-	VBROADCASTSS 4(BX)(DX*1), Z10
-	VFMADD231PS  Z9, Z10, Z4
-	VBROADCASTSS 4(BX)(DX*2), Z10
-	VFMADD231PS  Z9, Z10, Z5
-	VBROADCASTSS 4(SI), Z10
-	VFMADD231PS  Z9, Z10, Z6
-	VBROADCASTSS 4(SI)(DX*1), Z10
-	VFMADD231PS  Z9, Z10, Z7
-	ADDQ         $+8, CX
-	ADDQ         $+8, BX
-	ADDQ         $+8, SI
-	ADDQ         R8, DI
-	SUBQ         $+2, AX
-	JGE          panelBF168x16_loopAVX512
+	PREFETCHT1       2048(DI)
+	VPSLLD           $0x10, (DI), Z9
+	VFMADD231PS.BCST (CX), Z9, Z0
+	VFMADD231PS.BCST (CX)(DX*1), Z9, Z1
+	VFMADD231PS.BCST (CX)(DX*2), Z9, Z2
+	VFMADD231PS.BCST (BX), Z9, Z3
+	VFMADD231PS.BCST (BX)(DX*1), Z9, Z4
+	VFMADD231PS.BCST (BX)(DX*2), Z9, Z5
+	VFMADD231PS.BCST (SI), Z9, Z6
+	VFMADD231PS.BCST (SI)(DX*1), Z9, Z7
+	VPANDD           (DI), Z8, Z9
+	VFMADD231PS.BCST 4(CX), Z9, Z0
+	VFMADD231PS.BCST 4(CX)(DX*1), Z9, Z1
+	VFMADD231PS.BCST 4(CX)(DX*2), Z9, Z2
+	VFMADD231PS.BCST 4(BX), Z9, Z3
+	VFMADD231PS.BCST 4(BX)(DX*1), Z9, Z4
+	VFMADD231PS.BCST 4(BX)(DX*2), Z9, Z5
+	VFMADD231PS.BCST 4(SI), Z9, Z6
+	VFMADD231PS.BCST 4(SI)(DX*1), Z9, Z7
+	ADDQ             $+8, CX
+	ADDQ             $+8, BX
+	ADDQ             $+8, SI
+	ADDQ             R8, DI
+	SUBQ             $+2, AX
+	JGE              panelBF168x16_loopAVX512
 
 panelBF168x16_oddAVX512:
-	ADDQ         $+2, AX
-	JZ           panelBF168x16_doneAVX512
-	VPSLLD       $0x10, (DI), Z8
-	VBROADCASTSS (CX), Z9
-	VFMADD231PS  Z8, Z9, Z0
-	VBROADCASTSS (CX)(DX*1), Z9
-	VFMADD231PS  Z8, Z9, Z1
-	VBROADCASTSS (CX)(DX*2), Z9
-	VFMADD231PS  Z8, Z9, Z2
-	VBROADCASTSS (BX), Z9
-	VFMADD231PS  Z8, Z9, Z3
-	VBROADCASTSS (BX)(DX*1), Z9
-	VFMADD231PS  Z8, Z9, Z4
-	VBROADCASTSS (BX)(DX*2), Z9
-	VFMADD231PS  Z8, Z9, Z5
-	VBROADCASTSS (SI), Z9
-	VFMADD231PS  Z8, Z9, Z6
-	VBROADCASTSS (SI)(DX*1), Z9
-	VFMADD231PS  Z8, Z9, Z7
+	ADDQ             $+2, AX
+	JZ               panelBF168x16_doneAVX512
+	VPSLLD           $0x10, (DI), Z8
+	VFMADD231PS.BCST (CX), Z8, Z0
+	VFMADD231PS.BCST (CX)(DX*1), Z8, Z1
+	VFMADD231PS.BCST (CX)(DX*2), Z8, Z2
+	VFMADD231PS.BCST (BX), Z8, Z3
+	VFMADD231PS.BCST (BX)(DX*1), Z8, Z4
+	VFMADD231PS.BCST (BX)(DX*2), Z8, Z5
+	VFMADD231PS.BCST (SI), Z8, Z6
+	VFMADD231PS.BCST (SI)(DX*1), Z8, Z7
 
 panelBF168x16_doneAVX512:
 	MOVQ    c+56(FP), AX
@@ -5768,74 +5575,47 @@ TEXT ·panelBF169x16AVX512(SB), NOSPLIT, $0-72
 	JL           panelBF169x16_oddAVX512
 
 panelBF169x16_loopAVX512:
-	PREFETCHT1   2048(DI)
-	VPSLLD       $0x10, (DI), Z10
-	VBROADCASTSS (CX), Z11
-	VFMADD231PS  Z10, Z11, Z0
-	VBROADCASTSS (CX)(DX*1), Z11
-	VFMADD231PS  Z10, Z11, Z1
-	VBROADCASTSS (CX)(DX*2), Z11
-	VFMADD231PS  Z10, Z11, Z2
-	VBROADCASTSS (BX), Z11
-	VFMADD231PS  Z10, Z11, Z3
-	VBROADCASTSS (BX)(DX*1), Z11
-	VFMADD231PS  Z10, Z11, Z4
-	VBROADCASTSS (BX)(DX*2), Z11
-	VFMADD231PS  Z10, Z11, Z5
-	VBROADCASTSS (SI), Z11
-	VFMADD231PS  Z10, Z11, Z6
-	VBROADCASTSS (SI)(DX*1), Z11
-	VFMADD231PS  Z10, Z11, Z7
-	VBROADCASTSS (SI)(DX*2), Z11
-	VFMADD231PS  Z10, Z11, Z8
-	VPANDD       (DI), Z9, Z10
-	VBROADCASTSS 4(CX), Z11
-	VFMADD231PS  Z10, Z11, Z0
-	VBROADCASTSS 4(CX)(DX*1), Z11
-	VFMADD231PS  Z10, Z11, Z1
-	VBROADCASTSS 4(CX)(DX*2), Z11
-	VFMADD231PS  Z10, Z11, Z2
-	VBROADCASTSS 4(BX), Z11
-	VFMADD231PS  Z10, Z11, Z3
-	VBROADCASTSS 4(BX)(DX*1), Z11
-	VFMADD231PS  Z10, Z11, Z4
-	VBROADCASTSS 4(BX)(DX*2), Z11
-	VFMADD231PS  Z10, Z11, Z5
-	VBROADCASTSS 4(SI), Z11
-	VFMADD231PS  Z10, Z11, Z6
-	VBROADCASTSS 4(SI)(DX*1), Z11
-	VFMADD231PS  Z10, Z11, Z7
-	VBROADCASTSS 4(SI)(DX*2), Z11
-	VFMADD231PS  Z10, Z11, Z8
-	ADDQ         $+8, CX
-	ADDQ         $+8, BX
-	ADDQ         $+8, SI
-	ADDQ         R8, DI
-	SUBQ         $+2, AX
-	JGE          panelBF169x16_loopAVX512
+	PREFETCHT1       2048(DI)
+	VPSLLD           $0x10, (DI), Z10
+	VFMADD231PS.BCST (CX), Z10, Z0
+	VFMADD231PS.BCST (CX)(DX*1), Z10, Z1
+	VFMADD231PS.BCST (CX)(DX*2), Z10, Z2
+	VFMADD231PS.BCST (BX), Z10, Z3
+	VFMADD231PS.BCST (BX)(DX*1), Z10, Z4
+	VFMADD231PS.BCST (BX)(DX*2), Z10, Z5
+	VFMADD231PS.BCST (SI), Z10, Z6
+	VFMADD231PS.BCST (SI)(DX*1), Z10, Z7
+	VFMADD231PS.BCST (SI)(DX*2), Z10, Z8
+	VPANDD           (DI), Z9, Z10
+	VFMADD231PS.BCST 4(CX), Z10, Z0
+	VFMADD231PS.BCST 4(CX)(DX*1), Z10, Z1
+	VFMADD231PS.BCST 4(CX)(DX*2), Z10, Z2
+	VFMADD231PS.BCST 4(BX), Z10, Z3
+	VFMADD231PS.BCST 4(BX)(DX*1), Z10, Z4
+	VFMADD231PS.BCST 4(BX)(DX*2), Z10, Z5
+	VFMADD231PS.BCST 4(SI), Z10, Z6
+	VFMADD231PS.BCST 4(SI)(DX*1), Z10, Z7
+	VFMADD231PS.BCST 4(SI)(DX*2), Z10, Z8
+	ADDQ             $+8, CX
+	ADDQ             $+8, BX
+	ADDQ             $+8, SI
+	ADDQ             R8, DI
+	SUBQ             $+2, AX
+	JGE              panelBF169x16_loopAVX512
 
 panelBF169x16_oddAVX512:
-	ADDQ         $+2, AX
-	JZ           panelBF169x16_doneAVX512
-	VPSLLD       $0x10, (DI), Z9
-	VBROADCASTSS (CX), Z10
-	VFMADD231PS  Z9, Z10, Z0
-	VBROADCASTSS (CX)(DX*1), Z10
-	VFMADD231PS  Z9, Z10, Z1
-	VBROADCASTSS (CX)(DX*2), Z10
-	VFMADD231PS  Z9, Z10, Z2
-	VBROADCASTSS (BX), Z10
-	VFMADD231PS  Z9, Z10, Z3
-	VBROADCASTSS (BX)(DX*1), Z10
-	VFMADD231PS  Z9, Z10, Z4
-	VBROADCASTSS (BX)(DX*2), Z10
-	VFMADD231PS  Z9, Z10, Z5
-	VBROADCASTSS (SI), Z10
-	VFMADD231PS  Z9, Z10, Z6
-	VBROADCASTSS (SI)(DX*1), Z10
-	VFMADD231PS  Z9, Z10, Z7
-	VBROADCASTSS (SI)(DX*2), Z10
-	VFMADD231PS  Z9, Z10, Z8
+	ADDQ             $+2, AX
+	JZ               panelBF169x16_doneAVX512
+	VPSLLD           $0x10, (DI), Z9
+	VFMADD231PS.BCST (CX), Z9, Z0
+	VFMADD231PS.BCST (CX)(DX*1), Z9, Z1
+	VFMADD231PS.BCST (CX)(DX*2), Z9, Z2
+	VFMADD231PS.BCST (BX), Z9, Z3
+	VFMADD231PS.BCST (BX)(DX*1), Z9, Z4
+	VFMADD231PS.BCST (BX)(DX*2), Z9, Z5
+	VFMADD231PS.BCST (SI), Z9, Z6
+	VFMADD231PS.BCST (SI)(DX*1), Z9, Z7
+	VFMADD231PS.BCST (SI)(DX*2), Z9, Z8
 
 panelBF169x16_doneAVX512:
 	MOVQ    c+56(FP), AX
@@ -6096,418 +5876,436 @@ panelBF169x48_doneAVX512:
 	VZEROUPPER
 	RET
 
-// func scores1AVX512(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, scale float32, out *float32, ldo int)
+// func scores1AVX512(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, ahead int, scale float32, out *float32, ldo int)
 // Requires: AVX, AVX512F, BMI2, CMOV, MMX+
-TEXT ·scores1AVX512(SB), NOSPLIT, $0-88
+TEXT ·scores1AVX512(SB), NOSPLIT, $0-96
 	MOVQ n+0(FP), AX
 	MOVQ keys+40(FP), CX
-	MOVQ out+72(FP), DX
+	MOVQ out+80(FP), DX
 	MOVQ ldq+32(FP), BX
 	SHLQ $0x02, BX
 	MOVQ ldk+56(FP), BX
 	SHLQ $0x02, BX
+	MOVQ ahead+64(FP), SI
+	SHLQ $0x02, SI
 
 scores1_runAVX512:
-	MOVQ    size+8(FP), SI
-	CMPQ    AX, SI
-	CMOVQLT AX, SI
-	MOVQ    $+1, DI
-	SHLXQ   SI, DI, DI
-	DECQ    DI
-	KMOVW   DI, K1
-	MOVQ    offset+48(FP), R8
-	SHLQ    $0x02, R8
-	MOVQ    (CX), SI
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), DI
+	CMPQ    AX, DI
+	CMOVQLT AX, DI
+	MOVQ    $+1, R8
+	SHLXQ   DI, R8, R8
+	DECQ    R8
+	KMOVW   R8, K1
+	MOVQ    offset+48(FP), R9
+	SHLQ    $0x02, R9
 	MOVQ    (CX), DI
-	ADDQ    R8, SI
-	ADDQ    R8, DI
+	ADDQ    $+8, CX
+	MOVQ    (CX), R8
+	ADDQ    R9, DI
+	ADDQ    R9, R8
 	VPXORD  Z0, Z0, Z0
-	MOVQ    q+24(FP), R8
-	MOVQ    dim+16(FP), R9
+	MOVQ    q+24(FP), R9
+	MOVQ    dim+16(FP), R10
 
 scores1_loopAVX512:
-	VMOVUPS.Z        (SI), K1, Z1
-	PREFETCHT0       (DI)
-	VFMADD231PS.BCST (R8), Z1, Z0
-	ADDQ             $+4, R8
-	ADDQ             BX, SI
+	VMOVUPS.Z        (DI), K1, Z1
+	PREFETCHT0       (R8)
+	PREFETCHT1       (DI)(SI*1)
+	VFMADD231PS.BCST (R9), Z1, Z0
+	ADDQ             $+4, R9
 	ADDQ             BX, DI
-	DECQ             R9
+	ADDQ             BX, R8
+	DECQ             R10
 	JNZ              scores1_loopAVX512
-	MOVQ             ldo+80(FP), DI
-	SHLQ             $0x02, DI
-	MOVQ             DX, SI
-	VBROADCASTSS     scale+64(FP), Z1
+	MOVQ             ldo+88(FP), R8
+	SHLQ             $0x02, R8
+	MOVQ             DX, DI
+	VBROADCASTSS     scale+72(FP), Z1
 	VMULPS           Z1, Z0, Z0
-	VMOVUPS          Z0, (SI)
-	ADDQ             DI, SI
-	MOVQ             size+8(FP), SI
-	LEAQ             (DX)(SI*4), DX
-	SUBQ             SI, AX
+	VMOVUPS          Z0, (DI)
+	ADDQ             R8, DI
+	MOVQ             size+8(FP), DI
+	LEAQ             (DX)(DI*4), DX
+	SUBQ             DI, AX
 	JG               scores1_runAVX512
 	VZEROUPPER
 	RET
 
-// func scores2AVX512(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, scale float32, out *float32, ldo int)
+// func scores2AVX512(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, ahead int, scale float32, out *float32, ldo int)
 // Requires: AVX, AVX512F, BMI2, CMOV, MMX+
-TEXT ·scores2AVX512(SB), NOSPLIT, $0-88
+TEXT ·scores2AVX512(SB), NOSPLIT, $0-96
 	MOVQ n+0(FP), AX
 	MOVQ keys+40(FP), CX
-	MOVQ out+72(FP), DX
+	MOVQ out+80(FP), DX
 	MOVQ ldq+32(FP), BX
 	SHLQ $0x02, BX
 	MOVQ ldk+56(FP), SI
 	SHLQ $0x02, SI
+	MOVQ ahead+64(FP), DI
+	SHLQ $0x02, DI
 
 scores2_runAVX512:
-	MOVQ    size+8(FP), DI
-	CMPQ    AX, DI
-	CMOVQLT AX, DI
-	MOVQ    $+1, R8
-	SHLXQ   DI, R8, R8
-	DECQ    R8
-	KMOVW   R8, K1
-	MOVQ    offset+48(FP), R9
-	SHLQ    $0x02, R9
-	MOVQ    (CX), DI
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), R8
+	CMPQ    AX, R8
+	CMOVQLT AX, R8
+	MOVQ    $+1, R9
+	SHLXQ   R8, R9, R9
+	DECQ    R9
+	KMOVW   R9, K1
+	MOVQ    offset+48(FP), R10
+	SHLQ    $0x02, R10
 	MOVQ    (CX), R8
-	ADDQ    R9, DI
-	ADDQ    R9, R8
+	ADDQ    $+8, CX
+	MOVQ    (CX), R9
+	ADDQ    R10, R8
+	ADDQ    R10, R9
 	VPXORD  Z0, Z0, Z0
 	VPXORD  Z1, Z1, Z1
-	MOVQ    q+24(FP), R9
-	MOVQ    dim+16(FP), R10
+	MOVQ    q+24(FP), R10
+	MOVQ    dim+16(FP), R11
 
 scores2_loopAVX512:
-	VMOVUPS.Z        (DI), K1, Z2
-	PREFETCHT0       (R8)
-	VFMADD231PS.BCST (R9), Z2, Z0
-	VFMADD231PS.BCST (R9)(BX*1), Z2, Z1
-	ADDQ             $+4, R9
-	ADDQ             SI, DI
+	VMOVUPS.Z        (R8), K1, Z2
+	PREFETCHT0       (R9)
+	PREFETCHT1       (R8)(DI*1)
+	VFMADD231PS.BCST (R10), Z2, Z0
+	VFMADD231PS.BCST (R10)(BX*1), Z2, Z1
+	ADDQ             $+4, R10
 	ADDQ             SI, R8
-	DECQ             R10
+	ADDQ             SI, R9
+	DECQ             R11
 	JNZ              scores2_loopAVX512
-	MOVQ             ldo+80(FP), R8
-	SHLQ             $0x02, R8
-	MOVQ             DX, DI
-	VBROADCASTSS     scale+64(FP), Z2
+	MOVQ             ldo+88(FP), R9
+	SHLQ             $0x02, R9
+	MOVQ             DX, R8
+	VBROADCASTSS     scale+72(FP), Z2
 	VMULPS           Z2, Z0, Z0
-	VMOVUPS          Z0, (DI)
-	ADDQ             R8, DI
+	VMOVUPS          Z0, (R8)
+	ADDQ             R9, R8
 	VMULPS           Z2, Z1, Z1
-	VMOVUPS          Z1, (DI)
-	ADDQ             R8, DI
-	MOVQ             size+8(FP), DI
-	LEAQ             (DX)(DI*4), DX
-	SUBQ             DI, AX
+	VMOVUPS          Z1, (R8)
+	ADDQ             R9, R8
+	MOVQ             size+8(FP), R8
+	LEAQ             (DX)(R8*4), DX
+	SUBQ             R8, AX
 	JG               scores2_runAVX512
 	VZEROUPPER
 	RET
 
-// func scores3AVX512(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, scale float32, out *float32, ldo int)
+// func scores3AVX512(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, ahead int, scale float32, out *float32, ldo int)
 // Requires: AVX, AVX512F, BMI2, CMOV, MMX+
-TEXT ·scores3AVX512(SB), NOSPLIT, $0-88
+TEXT ·scores3AVX512(SB), NOSPLIT, $0-96
 	MOVQ n+0(FP), AX
 	MOVQ keys+40(FP), CX
-	MOVQ out+72(FP), DX
+	MOVQ out+80(FP), DX
 	MOVQ ldq+32(FP), BX
 	SHLQ $0x02, BX
 	MOVQ ldk+56(FP), SI
 	SHLQ $0x02, SI
+	MOVQ ahead+64(FP), DI
+	SHLQ $0x02, DI
 
 scores3_runAVX512:
-	MOVQ    size+8(FP), DI
-	CMPQ    AX, DI
-	CMOVQLT AX, DI
-	MOVQ    $+1, R8
-	SHLXQ   DI, R8, R8
-	DECQ    R8
-	KMOVW   R8, K1
-	MOVQ    offset+48(FP), R9
-	SHLQ    $0x02, R9
-	MOVQ    (CX), DI
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), R8
+	CMPQ    AX, R8
+	CMOVQLT AX, R8
+	MOVQ    $+1, R9
+	SHLXQ   R8, R9, R9
+	DECQ    R9
+	KMOVW   R9, K1
+	MOVQ    offset+48(FP), R10
+	SHLQ    $0x02, R10
 	MOVQ    (CX), R8
-	ADDQ    R9, DI
-	ADDQ    R9, R8
+	ADDQ    $+8, CX
+	MOVQ    (CX), R9
+	ADDQ    R10, R8
+	ADDQ    R10, R9
 	VPXORD  Z0, Z0, Z0
 	VPXORD  Z1, Z1, Z1
 	VPXORD  Z2, Z2, Z2
-	MOVQ    q+24(FP), R9
-	MOVQ    dim+16(FP), R10
+	MOVQ    q+24(FP), R10
+	MOVQ    dim+16(FP), R11
 
 scores3_loopAVX512:
-	VMOVUPS.Z        (DI), K1, Z3
-	PREFETCHT0       (R8)
-	VFMADD231PS.BCST (R9), Z3, Z0
-	VFMADD231PS.BCST (R9)(BX*1), Z3, Z1
-	VFMADD231PS.BCST (R9)(BX*2), Z3, Z2
-	ADDQ             $+4, R9
-	ADDQ             SI, DI
+	VMOVUPS.Z        (R8), K1, Z3
+	PREFETCHT0       (R9)
+	PREFETCHT1       (R8)(DI*1)
+	VFMADD231PS.BCST (R10), Z3, Z0
+	VFMADD231PS.BCST (R10)(BX*1), Z3, Z1
+	VFMADD231PS.BCST (R10)(BX*2), Z3, Z2
+	ADDQ             $+4, R10
 	ADDQ             SI, R8
-	DECQ             R10
+	ADDQ             SI, R9
+	DECQ             R11
 	JNZ              scores3_loopAVX512
-	MOVQ             ldo+80(FP), R8
-	SHLQ             $0x02, R8
-	MOVQ             DX, DI
-	VBROADCASTSS     scale+64(FP), Z3
+	MOVQ             ldo+88(FP), R9
+	SHLQ             $0x02, R9
+	MOVQ             DX, R8
+	VBROADCASTSS     scale+72(FP), Z3
 	VMULPS           Z3, Z0, Z0
-	VMOVUPS          Z0, (DI)
-	ADDQ             R8, DI
+	VMOVUPS          Z0, (R8)
+	ADDQ             R9, R8
 	VMULPS           Z3, Z1, Z1
-	VMOVUPS          Z1, (DI)
-	ADDQ             R8, DI
+	VMOVUPS          Z1, (R8)
+	ADDQ             R9, R8
 	VMULPS           Z3, Z2, Z2
-	VMOVUPS          Z2, (DI)
-	ADDQ             R8, DI
-	MOVQ             size+8(FP), DI
-	LEAQ             (DX)(DI*4), DX
-	SUBQ             DI, AX
+	VMOVUPS          Z2, (R8)
+	ADDQ             R9, R8
+	MOVQ             size+8(FP), R8
+	LEAQ             (DX)(R8*4), DX
+	SUBQ             R8, AX
 	JG               scores3_runAVX512
 	VZEROUPPER
 	RET
 
-// func scores4AVX512(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, scale float32, out *float32, ldo int)
+// func scores4AVX512(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, ahead int, scale float32, out *float32, ldo int)
 // Requires: AVX, AVX512F, BMI2, CMOV, MMX+
-TEXT ·scores4AVX512(SB), NOSPLIT, $0-88
+TEXT ·scores4AVX512(SB), NOSPLIT, $0-96
 	MOVQ n+0(FP), AX
 	MOVQ keys+40(FP), CX
-	MOVQ out+72(FP), DX
+	MOVQ out+80(FP), DX
 	MOVQ ldq+32(FP), BX
 	SHLQ $0x02, BX
 	MOVQ ldk+56(FP), SI
 	SHLQ $0x02, SI
+	MOVQ ahead+64(FP), DI
+	SHLQ $0x02, DI
 
 scores4_runAVX512:
-	MOVQ    size+8(FP), DI
-	CMPQ    AX, DI
-	CMOVQLT AX, DI
-	MOVQ    $+1, R8
-	SHLXQ   DI, R8, R8
-	DECQ    R8
-	KMOVW   R8, K1
-	MOVQ    offset+48(FP), R9
-	SHLQ    $0x02, R9
-	MOVQ    (CX), DI
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), R8
+	CMPQ    AX, R8
+	CMOVQLT AX, R8
+	MOVQ    $+1, R9
+	SHLXQ   R8, R9, R9
+	DECQ    R9
+	KMOVW   R9, K1
+	MOVQ    offset+48(FP), R10
+	SHLQ    $0x02, R10
 	MOVQ    (CX), R8
-	ADDQ    R9, DI
-	ADDQ    R9, R8
+	ADDQ    $+8, CX
+	MOVQ    (CX), R9
+	ADDQ    R10, R8
+	ADDQ    R10, R9
 	VPXORD  Z0, Z0, Z0
 	VPXORD  Z1, Z1, Z1
 	VPXORD  Z2, Z2, Z2
 	VPXORD  Z3, Z3, Z3
-	MOVQ    q+24(FP), R9
-	LEAQ    (R9)(BX*2), R10
-	ADDQ    BX, R10
-	MOVQ    dim+16(FP), R11
+	MOVQ    q+24(FP), R10
+	LEAQ    (R10)(BX*2), R11
+	ADDQ    BX, R11
+	MOVQ    dim+16(FP), R12
 
 scores4_loopAVX512:
-	VMOVUPS.Z        (DI), K1, Z4
-	PREFETCHT0       (R8)
-	VFMADD231PS.BCST (R9), Z4, Z0
-	VFMADD231PS.BCST (R9)(BX*1), Z4, Z1
-	VFMADD231PS.BCST (R9)(BX*2), Z4, Z2
-	VFMADD231PS.BCST (R10), Z4, Z3
-	ADDQ             $+4, R9
+	VMOVUPS.Z        (R8), K1, Z4
+	PREFETCHT0       (R9)
+	PREFETCHT1       (R8)(DI*1)
+	VFMADD231PS.BCST (R10), Z4, Z0
+	VFMADD231PS.BCST (R10)(BX*1), Z4, Z1
+	VFMADD231PS.BCST (R10)(BX*2), Z4, Z2
+	VFMADD231PS.BCST (R11), Z4, Z3
 	ADDQ             $+4, R10
-	ADDQ             SI, DI
+	ADDQ             $+4, R11
 	ADDQ             SI, R8
-	DECQ             R11
+	ADDQ             SI, R9
+	DECQ             R12
 	JNZ              scores4_loopAVX512
-	MOVQ             ldo+80(FP), R8
-	SHLQ             $0x02, R8
-	MOVQ             DX, DI
-	VBROADCASTSS     scale+64(FP), Z4
+	MOVQ             ldo+88(FP), R9
+	SHLQ             $0x02, R9
+	MOVQ             DX, R8
+	VBROADCASTSS     scale+72(FP), Z4
 	VMULPS           Z4, Z0, Z0
-	VMOVUPS          Z0, (DI)
-	ADDQ             R8, DI
+	VMOVUPS          Z0, (R8)
+	ADDQ             R9, R8
 	VMULPS           Z4, Z1, Z1
-	VMOVUPS          Z1, (DI)
-	ADDQ             R8, DI
+	VMOVUPS          Z1, (R8)
+	ADDQ             R9, R8
 	VMULPS           Z4, Z2, Z2
-	VMOVUPS          Z2, (DI)
-	ADDQ             R8, DI
+	VMOVUPS          Z2, (R8)
+	ADDQ             R9, R8
 	VMULPS           Z4, Z3, Z3
-	VMOVUPS          Z3, (DI)
-	ADDQ             R8, DI
-	MOVQ             size+8(FP), DI
-	LEAQ             (DX)(DI*4), DX
-	SUBQ             DI, AX
+	VMOVUPS          Z3, (R8)
+	ADDQ             R9, R8
+	MOVQ             size+8(FP), R8
+	LEAQ             (DX)(R8*4), DX
+	SUBQ             R8, AX
 	JG               scores4_runAVX512
 	VZEROUPPER
 	RET
 
-// func scores5AVX512(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, scale float32, out *float32, ldo int)
+// func scores5AVX512(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, ahead int, scale float32, out *float32, ldo int)
 // Requires: AVX, AVX512F, BMI2, CMOV, MMX+
-TEXT ·scores5AVX512(SB), NOSPLIT, $0-88
+TEXT ·scores5AVX512(SB), NOSPLIT, $0-96
 	MOVQ n+0(FP), AX
 	MOVQ keys+40(FP), CX
-	MOVQ out+72(FP), DX
+	MOVQ out+80(FP), DX
 	MOVQ ldq+32(FP), BX
 	SHLQ $0x02, BX
 	MOVQ ldk+56(FP), SI
 	SHLQ $0x02, SI
+	MOVQ ahead+64(FP), DI
+	SHLQ $0x02, DI
 
 scores5_runAVX512:
-	MOVQ    size+8(FP), DI
-	CMPQ    AX, DI
-	CMOVQLT AX, DI
-	MOVQ    $+1, R8
-	SHLXQ   DI, R8, R8
-	DECQ    R8
-	KMOVW   R8, K1
-	MOVQ    offset+48(FP), R9
-	SHLQ    $0x02, R9
-	MOVQ    (CX), DI
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), R8
+	CMPQ    AX, R8
+	CMOVQLT AX, R8
+	MOVQ    $+1, R9
+	SHLXQ   R8, R9, R9
+	DECQ    R9
+	KMOVW   R9, K1
+	MOVQ    offset+48(FP), R10
+	SHLQ    $0x02, R10
 	MOVQ    (CX), R8
-	ADDQ    R9, DI
-	ADDQ    R9, R8
+	ADDQ    $+8, CX
+	MOVQ    (CX), R9
+	ADDQ    R10, R8
+	ADDQ    R10, R9
 	VPXORD  Z0, Z0, Z0
 	VPXORD  Z1, Z1, Z1
 	VPXORD  Z2, Z2, Z2
 	VPXORD  Z3, Z3, Z3
 	VPXORD  Z4, Z4, Z4
-	MOVQ    q+24(FP), R9
-	LEAQ    (R9)(BX*2), R10
-	ADDQ    BX, R10
-	MOVQ    dim+16(FP), R11
+	MOVQ    q+24(FP), R10
+	LEAQ    (R10)(BX*2), R11
+	ADDQ    BX, R11
+	MOVQ    dim+16(FP), R12
 
 scores5_loopAVX512:
-	VMOVUPS.Z        (DI), K1, Z5
-	PREFETCHT0       (R8)
-	VFMADD231PS.BCST (R9), Z5, Z0
-	VFMADD231PS.BCST (R9)(BX*1), Z5, Z1
-	VFMADD231PS.BCST (R9)(BX*2), Z5, Z2
-	VFMADD231PS.BCST (R10), Z5, Z3
-	VFMADD231PS.BCST (R10)(BX*1), Z5, Z4
-	ADDQ             $+4, R9
+	VMOVUPS.Z        (R8), K1, Z5
+	PREFETCHT0       (R9)
+	PREFETCHT1       (R8)(DI*1)
+	VFMADD231PS.BCST (R10), Z5, Z0
+	VFMADD231PS.BCST (R10)(BX*1), Z5, Z1
+	VFMADD231PS.BCST (R10)(BX*2), Z5, Z2
+	VFMADD231PS.BCST (R11), Z5, Z3
+	VFMADD231PS.BCST (R11)(BX*1), Z5, Z4
 	ADDQ             $+4, R10
-	ADDQ             SI, DI
+	ADDQ             $+4, R11
 	ADDQ             SI, R8
-	DECQ             R11
+	ADDQ             SI, R9
+	DECQ             R12
 	JNZ              scores5_loopAVX512
-	MOVQ             ldo+80(FP), R8
-	SHLQ             $0x02, R8
-	MOVQ             DX, DI
-	VBROADCASTSS     scale+64(FP), Z5
+	MOVQ             ldo+88(FP), R9
+	SHLQ             $0x02, R9
+	MOVQ             DX, R8
+	VBROADCASTSS     scale+72(FP), Z5
 	VMULPS           Z5, Z0, Z0
-	VMOVUPS          Z0, (DI)
-	ADDQ             R8, DI
+	VMOVUPS          Z0, (R8)
+	ADDQ             R9, R8
 	VMULPS           Z5, Z1, Z1
-	VMOVUPS          Z1, (DI)
-	ADDQ             R8, DI
+	VMOVUPS          Z1, (R8)
+	ADDQ             R9, R8
 	VMULPS           Z5, Z2, Z2
-	VMOVUPS          Z2, (DI)
-	ADDQ             R8, DI
+	VMOVUPS          Z2, (R8)
+	ADDQ             R9, R8
 	VMULPS           Z5, Z3, Z3
-	VMOVUPS          Z3, (DI)
-	ADDQ             R8, DI
+	VMOVUPS          Z3, (R8)
+	ADDQ             R9, R8
 	VMULPS           Z5, Z4, Z4
-	VMOVUPS          Z4, (DI)
-	ADDQ             R8, DI
-	MOVQ             size+8(FP), DI
-	LEAQ             (DX)(DI*4), DX
-	SUBQ             DI, AX
+	VMOVUPS          Z4, (R8)
+	ADDQ             R9, R8
+	MOVQ             size+8(FP), R8
+	LEAQ             (DX)(R8*4), DX
+	SUBQ             R8, AX
 	JG               scores5_runAVX512
 	VZEROUPPER
 	RET
 
-// func scores6AVX512(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, scale float32, out *float32, ldo int)
+// func scores6AVX512(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, ahead int, scale float32, out *float32, ldo int)
 // Requires: AVX, AVX512F, BMI2, CMOV, MMX+
-TEXT ·scores6AVX512(SB), NOSPLIT, $0-88
+TEXT ·scores6AVX512(SB), NOSPLIT, $0-96
 	MOVQ n+0(FP), AX
 	MOVQ keys+40(FP), CX
-	MOVQ out+72(FP), DX
+	MOVQ out+80(FP), DX
 	MOVQ ldq+32(FP), BX
 	SHLQ $0x02, BX
 	MOVQ ldk+56(FP), SI
 	SHLQ $0x02, SI
+	MOVQ ahead+64(FP), DI
+	SHLQ $0x02, DI
 
 scores6_runAVX512:
-	MOVQ    size+8(FP), DI
-	CMPQ    AX, DI
-	CMOVQLT AX, DI
-	MOVQ    $+1, R8
-	SHLXQ   DI, R8, R8
-	DECQ    R8
-	KMOVW   R8, K1
-	MOVQ    offset+48(FP), R9
-	SHLQ    $0x02, R9
-	MOVQ    (CX), DI
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), R8
+	CMPQ    AX, R8
+	CMOVQLT AX, R8
+	MOVQ    $+1, R9
+	SHLXQ   R8, R9, R9
+	DECQ    R9
+	KMOVW   R9, K1
+	MOVQ    offset+48(FP), R10
+	SHLQ    $0x02, R10
 	MOVQ    (CX), R8
-	ADDQ    R9, DI
-	ADDQ    R9, R8
+	ADDQ    $+8, CX
+	MOVQ    (CX), R9
+	ADDQ    R10, R8
+	ADDQ    R10, R9
 	VPXORD  Z0, Z0, Z0
 	VPXORD  Z1, Z1, Z1
 	VPXORD  Z2, Z2, Z2
 	VPXORD  Z3, Z3, Z3
 	VPXORD  Z4, Z4, Z4
 	VPXORD  Z5, Z5, Z5
-	MOVQ    q+24(FP), R9
-	LEAQ    (R9)(BX*2), R10
-	ADDQ    BX, R10
-	MOVQ    dim+16(FP), R11
+	MOVQ    q+24(FP), R10
+	LEAQ    (R10)(BX*2), R11
+	ADDQ    BX, R11
+	MOVQ    dim+16(FP), R12
 
 scores6_loopAVX512:
-	VMOVUPS.Z        (DI), K1, Z6
-	PREFETCHT0       (R8)
-	VFMADD231PS.BCST (R9), Z6, Z0
-	VFMADD231PS.BCST (R9)(BX*1), Z6, Z1
-	VFMADD231PS.BCST (R9)(BX*2), Z6, Z2
-	VFMADD231PS.BCST (R10), Z6, Z3
-	VFMADD231PS.BCST (R10)(BX*1), Z6, Z4
-	VFMADD231PS.BCST (R10)(BX*2), Z6, Z5
-	ADDQ             $+4, R9
+	VMOVUPS.Z        (R8), K1, Z6
+	PREFETCHT0       (R9)
+	PREFETCHT1       (R8)(DI*1)
+	VFMADD231PS.BCST (R10), Z6, Z0
+	VFMADD231PS.BCST (R10)(BX*1), Z6, Z1
+	VFMADD231PS.BCST (R10)(BX*2), Z6, Z2
+	VFMADD231PS.BCST (R11), Z6, Z3
+	VFMADD231PS.BCST (R11)(BX*1), Z6, Z4
+	VFMADD231PS.BCST (R11)(BX*2), Z6, Z5
 	ADDQ             $+4, R10
-	ADDQ             SI, DI
+	ADDQ             $+4, R11
 	ADDQ             SI, R8
-	DECQ             R11
+	ADDQ             SI, R9
+	DECQ             R12
 	JNZ              scores6_loopAVX512
-	MOVQ             ldo+80(FP), R8
-	SHLQ             $0x02, R8
-	MOVQ             DX, DI
-	VBROADCASTSS     scale+64(FP), Z6
+	MOVQ             ldo+88(FP), R9
+	SHLQ             $0x02, R9
+	MOVQ             DX, R8
+	VBROADCASTSS     scale+72(FP), Z6
 	VMULPS           Z6, Z0, Z0
-	VMOVUPS          Z0, (DI)
-	ADDQ             R8, DI
+	VMOVUPS          Z0, (R8)
+	ADDQ             R9, R8
 	VMULPS           Z6, Z1, Z1
-	VMOVUPS          Z1, (DI)
-	ADDQ             R8, DI
+	VMOVUPS          Z1, (R8)
+	ADDQ             R9, R8
 	VMULPS           Z6, Z2, Z2
-	VMOVUPS          Z2, (DI)
-	ADDQ             R8, DI
+	VMOVUPS          Z2, (R8)
+	ADDQ             R9, R8
 	VMULPS           Z6, Z3, Z3
-	VMOVUPS          Z3, (DI)
-	ADDQ             R8, DI
+	VMOVUPS          Z3, (R8)
+	ADDQ             R9, R8
 	VMULPS           Z6, Z4, Z4
-	VMOVUPS          Z4, (DI)
-	ADDQ             R8, DI
+	VMOVUPS          Z4, (R8)
+	ADDQ             R9, R8
 	VMULPS           Z6, Z5, Z5
-	VMOVUPS          Z5, (DI)
-	ADDQ             R8, DI
-	MOVQ             size+8(FP), DI
-	LEAQ             (DX)(DI*4), DX
-	SUBQ             DI, AX
+	VMOVUPS          Z5, (R8)
+	ADDQ             R9, R8
+	MOVQ             size+8(FP), R8
+	LEAQ             (DX)(R8*4), DX
+	SUBQ             R8, AX
 	JG               scores6_runAVX512
 	VZEROUPPER
 	RET
 
-// func values1xAVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int, cols int)
+// func values1xAVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, ahead int, dst *float32, ldd int, cols int)
 // Requires: AVX, AVX512F, BMI2, CMOV, MMX+
-TEXT ·values1xAVX512(SB), NOSPLIT, $0-80
-	MOVQ      cols+72(FP), AX
+TEXT ·values1xAVX512(SB), NOSPLIT, $0-88
+	MOVQ      cols+80(FP), AX
 	MOVQ      $+1, CX
 	SHLXQ     AX, CX, CX
 	DECQ      CX
 	KMOVW     CX, K1
-	MOVQ      dst+56(FP), AX
-	MOVQ      ldd+64(FP), CX
+	MOVQ      dst+64(FP), AX
+	MOVQ      ldd+72(FP), CX
 	SHLQ      $0x02, CX
 	VMOVUPS.Z (AX), K1, Z0
 	MOVQ      n+0(FP), AX
@@ -6517,118 +6315,10 @@ TEXT ·values1xAVX512(SB), NOSPLIT, $0-80
 	SHLQ      $0x02, BX
 	MOVQ      ldv+48(FP), BX
 	SHLQ      $0x02, BX
-
-values1x_runAVX512:
-	MOVQ    size+8(FP), SI
-	CMPQ    AX, SI
-	CMOVQLT AX, SI
-	SUBQ    SI, AX
-	MOVQ    offset+40(FP), R9
-	SHLQ    $0x02, R9
-	MOVQ    (CX), DI
-	ADDQ    $+8, CX
-	MOVQ    (CX), R8
-	ADDQ    R9, DI
-	ADDQ    R9, R8
-
-values1x_loopAVX512:
-	VMOVUPS.Z        (DI), K1, Z1
-	VFMADD231PS.BCST (DX), Z1, Z0
-	PREFETCHT0       (R8)
-	ADDQ             $+4, DX
-	ADDQ             BX, DI
-	ADDQ             BX, R8
-	DECQ             SI
-	JNZ              values1x_loopAVX512
-	TESTQ            AX, AX
-	JG               values1x_runAVX512
-	MOVQ             dst+56(FP), AX
-	MOVQ             ldd+64(FP), CX
-	SHLQ             $0x02, CX
-	VMOVUPS          Z0, K1, (AX)
-	VZEROUPPER
-	RET
-
-// func values1x64AVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int)
-// Requires: AVX, AVX512F, CMOV, MMX+
-TEXT ·values1x64AVX512(SB), NOSPLIT, $0-72
-	MOVQ    dst+56(FP), AX
-	MOVQ    ldd+64(FP), CX
-	SHLQ    $0x02, CX
-	VMOVUPS (AX), Z0
-	VMOVUPS 64(AX), Z1
-	VMOVUPS 128(AX), Z2
-	VMOVUPS 192(AX), Z3
-	MOVQ    n+0(FP), AX
-	MOVQ    v+32(FP), CX
-	MOVQ    p+16(FP), DX
-	MOVQ    ldp+24(FP), BX
-	SHLQ    $0x02, BX
-	MOVQ    ldv+48(FP), BX
-	SHLQ    $0x02, BX
-
-values1x64_runAVX512:
-	MOVQ    size+8(FP), SI
-	CMPQ    AX, SI
-	CMOVQLT AX, SI
-	SUBQ    SI, AX
-	MOVQ    offset+40(FP), R9
-	SHLQ    $0x02, R9
-	MOVQ    (CX), DI
-	ADDQ    $+8, CX
-	MOVQ    (CX), R8
-	ADDQ    R9, DI
-	ADDQ    R9, R8
-
-values1x64_loopAVX512:
-	VBROADCASTSS (DX), Z4
-	VFMADD231PS  (DI), Z4, Z0
-	VFMADD231PS  64(DI), Z4, Z1
-	VFMADD231PS  128(DI), Z4, Z2
-	VFMADD231PS  192(DI), Z4, Z3
-	PREFETCHT0   (R8)
-	PREFETCHT0   64(R8)
-	PREFETCHT0   128(R8)
-	PREFETCHT0   192(R8)
-	ADDQ         $+4, DX
-	ADDQ         BX, DI
-	ADDQ         BX, R8
-	DECQ         SI
-	JNZ          values1x64_loopAVX512
-	TESTQ        AX, AX
-	JG           values1x64_runAVX512
-	MOVQ         dst+56(FP), AX
-	MOVQ         ldd+64(FP), CX
-	SHLQ         $0x02, CX
-	VMOVUPS      Z0, (AX)
-	VMOVUPS      Z1, 64(AX)
-	VMOVUPS      Z2, 128(AX)
-	VMOVUPS      Z3, 192(AX)
-	VZEROUPPER
-	RET
-
-// func values2xAVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int, cols int)
-// Requires: AVX, AVX512F, BMI2, CMOV, MMX+
-TEXT ·values2xAVX512(SB), NOSPLIT, $0-80
-	MOVQ      cols+72(FP), AX
-	MOVQ      $+1, CX
-	SHLXQ     AX, CX, CX
-	DECQ      CX
-	KMOVW     CX, K1
-	MOVQ      dst+56(FP), AX
-	MOVQ      ldd+64(FP), CX
-	SHLQ      $0x02, CX
-	VMOVUPS.Z (AX), K1, Z0
-	VMOVUPS.Z (AX)(CX*1), K1, Z1
-	MOVQ      n+0(FP), AX
-	MOVQ      v+32(FP), CX
-	MOVQ      p+16(FP), DX
-	MOVQ      ldp+24(FP), BX
-	SHLQ      $0x02, BX
-	MOVQ      ldv+48(FP), SI
+	MOVQ      ahead+56(FP), SI
 	SHLQ      $0x02, SI
 
-values2x_runAVX512:
+values1x_runAVX512:
 	MOVQ    size+8(FP), DI
 	CMPQ    AX, DI
 	CMOVQLT AX, DI
@@ -6641,31 +6331,151 @@ values2x_runAVX512:
 	ADDQ    R10, R8
 	ADDQ    R10, R9
 
+values1x_loopAVX512:
+	VMOVUPS.Z        (R8), K1, Z1
+	VFMADD231PS.BCST (DX), Z1, Z0
+	PREFETCHT0       (R9)
+	PREFETCHT1       (R8)(SI*1)
+	ADDQ             $+4, DX
+	ADDQ             BX, R8
+	ADDQ             BX, R9
+	DECQ             DI
+	JNZ              values1x_loopAVX512
+	TESTQ            AX, AX
+	JG               values1x_runAVX512
+	MOVQ             dst+64(FP), AX
+	MOVQ             ldd+72(FP), CX
+	SHLQ             $0x02, CX
+	VMOVUPS          Z0, K1, (AX)
+	VZEROUPPER
+	RET
+
+// func values1x64AVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, ahead int, dst *float32, ldd int)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·values1x64AVX512(SB), NOSPLIT, $0-80
+	MOVQ    dst+64(FP), AX
+	MOVQ    ldd+72(FP), CX
+	SHLQ    $0x02, CX
+	VMOVUPS (AX), Z0
+	VMOVUPS 64(AX), Z1
+	VMOVUPS 128(AX), Z2
+	VMOVUPS 192(AX), Z3
+	MOVQ    n+0(FP), AX
+	MOVQ    v+32(FP), CX
+	MOVQ    p+16(FP), DX
+	MOVQ    ldp+24(FP), BX
+	SHLQ    $0x02, BX
+	MOVQ    ldv+48(FP), BX
+	SHLQ    $0x02, BX
+	MOVQ    ahead+56(FP), SI
+	SHLQ    $0x02, SI
+
+values1x64_runAVX512:
+	MOVQ    size+8(FP), DI
+	CMPQ    AX, DI
+	CMOVQLT AX, DI
+	SUBQ    DI, AX
+	MOVQ    offset+40(FP), R10
+	SHLQ    $0x02, R10
+	MOVQ    (CX), R8
+	ADDQ    $+8, CX
+	MOVQ    (CX), R9
+	ADDQ    R10, R8
+	ADDQ    R10, R9
+
+values1x64_loopAVX512:
+	VBROADCASTSS (DX), Z4
+	VFMADD231PS  (R8), Z4, Z0
+	VFMADD231PS  64(R8), Z4, Z1
+	VFMADD231PS  128(R8), Z4, Z2
+	VFMADD231PS  192(R8), Z4, Z3
+	PREFETCHT0   (R9)
+	PREFETCHT1   (R8)(SI*1)
+	PREFETCHT0   64(R9)
+	PREFETCHT1   64(R8)(SI*1)
+	PREFETCHT0   128(R9)
+	PREFETCHT1   128(R8)(SI*1)
+	PREFETCHT0   192(R9)
+	PREFETCHT1   192(R8)(SI*1)
+	ADDQ         $+4, DX
+	ADDQ         BX, R8
+	ADDQ         BX, R9
+	DECQ         DI
+	JNZ          values1x64_loopAVX512
+	TESTQ        AX, AX
+	JG           values1x64_runAVX512
+	MOVQ         dst+64(FP), AX
+	MOVQ         ldd+72(FP), CX
+	SHLQ         $0x02, CX
+	VMOVUPS      Z0, (AX)
+	VMOVUPS      Z1, 64(AX)
+	VMOVUPS      Z2, 128(AX)
+	VMOVUPS      Z3, 192(AX)
+	VZEROUPPER
+	RET
+
+// func values2xAVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, ahead int, dst *float32, ldd int, cols int)
+// Requires: AVX, AVX512F, BMI2, CMOV, MMX+
+TEXT ·values2xAVX512(SB), NOSPLIT, $0-88
+	MOVQ      cols+80(FP), AX
+	MOVQ      $+1, CX
+	SHLXQ     AX, CX, CX
+	DECQ      CX
+	KMOVW     CX, K1
+	MOVQ      dst+64(FP), AX
+	MOVQ      ldd+72(FP), CX
+	SHLQ      $0x02, CX
+	VMOVUPS.Z (AX), K1, Z0
+	VMOVUPS.Z (AX)(CX*1), K1, Z1
+	MOVQ      n+0(FP), AX
+	MOVQ      v+32(FP), CX
+	MOVQ      p+16(FP), DX
+	MOVQ      ldp+24(FP), BX
+	SHLQ      $0x02, BX
+	MOVQ      ldv+48(FP), SI
+	SHLQ      $0x02, SI
+	MOVQ      ahead+56(FP), DI
+	SHLQ      $0x02, DI
+
+values2x_runAVX512:
+	MOVQ    size+8(FP), R8
+	CMPQ    AX, R8
+	CMOVQLT AX, R8
+	SUBQ    R8, AX
+	MOVQ    offset+40(FP), R11
+	SHLQ    $0x02, R11
+	MOVQ    (CX), R9
+	ADDQ    $+8, CX
+	MOVQ    (CX), R10
+	ADDQ    R11, R9
+	ADDQ    R11, R10
+
 values2x_loopAVX512:
-	VMOVUPS.Z        (R8), K1, Z2
+	VMOVUPS.Z        (R9), K1, Z2
 	VFMADD231PS.BCST (DX), Z2, Z0
 	VFMADD231PS.BCST (DX)(BX*1), Z2, Z1
-	PREFETCHT0       (R9)
+	PREFETCHT0       (R10)
+	PREFETCHT1       (R9)(DI*1)
 	ADDQ             $+4, DX
-	ADDQ             SI, R8
 	ADDQ             SI, R9
-	DECQ             DI
+	ADDQ             SI, R10
+	DECQ             R8
 	JNZ              values2x_loopAVX512
 	TESTQ            AX, AX
 	JG               values2x_runAVX512
-	MOVQ             dst+56(FP), AX
-	MOVQ             ldd+64(FP), CX
+	MOVQ             dst+64(FP), AX
+	MOVQ             ldd+72(FP), CX
 	SHLQ             $0x02, CX
 	VMOVUPS          Z0, K1, (AX)
 	VMOVUPS          Z1, K1, (AX)(CX*1)
 	VZEROUPPER
 	RET
 
-// func values2x64AVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int)
+// func values2x64AVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, ahead int, dst *float32, ldd int)
 // Requires: AVX, AVX512F, CMOV, MMX+
-TEXT ·values2x64AVX512(SB), NOSPLIT, $0-72
-	MOVQ    dst+56(FP), AX
-	MOVQ    ldd+64(FP), CX
+TEXT ·values2x64AVX512(SB), NOSPLIT, $0-80
+	MOVQ    dst+64(FP), AX
+	MOVQ    ldd+72(FP), CX
 	SHLQ    $0x02, CX
 	VMOVUPS (AX), Z0
 	VMOVUPS 64(AX), Z1
@@ -6682,25 +6492,27 @@ TEXT ·values2x64AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, BX
 	MOVQ    ldv+48(FP), SI
 	SHLQ    $0x02, SI
+	MOVQ    ahead+56(FP), DI
+	SHLQ    $0x02, DI
 
 values2x64_runAVX512:
-	MOVQ    size+8(FP), DI
-	CMPQ    AX, DI
-	CMOVQLT AX, DI
-	SUBQ    DI, AX
-	MOVQ    offset+40(FP), R10
-	SHLQ    $0x02, R10
-	MOVQ    (CX), R8
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), R8
+	CMPQ    AX, R8
+	CMOVQLT AX, R8
+	SUBQ    R8, AX
+	MOVQ    offset+40(FP), R11
+	SHLQ    $0x02, R11
 	MOVQ    (CX), R9
-	ADDQ    R10, R8
-	ADDQ    R10, R9
+	ADDQ    $+8, CX
+	MOVQ    (CX), R10
+	ADDQ    R11, R9
+	ADDQ    R11, R10
 
 values2x64_loopAVX512:
-	VMOVUPS      (R8), Z9
-	VMOVUPS      64(R8), Z10
-	VMOVUPS      128(R8), Z11
-	VMOVUPS      192(R8), Z12
+	VMOVUPS      (R9), Z9
+	VMOVUPS      64(R9), Z10
+	VMOVUPS      128(R9), Z11
+	VMOVUPS      192(R9), Z12
 	VBROADCASTSS (DX), Z8
 	VFMADD231PS  Z9, Z8, Z0
 	VFMADD231PS  Z10, Z8, Z1
@@ -6711,19 +6523,23 @@ values2x64_loopAVX512:
 	VFMADD231PS  Z10, Z8, Z5
 	VFMADD231PS  Z11, Z8, Z6
 	VFMADD231PS  Z12, Z8, Z7
-	PREFETCHT0   (R9)
-	PREFETCHT0   64(R9)
-	PREFETCHT0   128(R9)
-	PREFETCHT0   192(R9)
+	PREFETCHT0   (R10)
+	PREFETCHT1   (R9)(DI*1)
+	PREFETCHT0   64(R10)
+	PREFETCHT1   64(R9)(DI*1)
+	PREFETCHT0   128(R10)
+	PREFETCHT1   128(R9)(DI*1)
+	PREFETCHT0   192(R10)
+	PREFETCHT1   192(R9)(DI*1)
 	ADDQ         $+4, DX
-	ADDQ         SI, R8
 	ADDQ         SI, R9
-	DECQ         DI
+	ADDQ         SI, R10
+	DECQ         R8
 	JNZ          values2x64_loopAVX512
 	TESTQ        AX, AX
 	JG           values2x64_runAVX512
-	MOVQ         dst+56(FP), AX
-	MOVQ         ldd+64(FP), CX
+	MOVQ         dst+64(FP), AX
+	MOVQ         ldd+72(FP), CX
 	SHLQ         $0x02, CX
 	VMOVUPS      Z0, (AX)
 	VMOVUPS      Z1, 64(AX)
@@ -6736,16 +6552,16 @@ values2x64_loopAVX512:
 	VZEROUPPER
 	RET
 
-// func values3xAVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int, cols int)
+// func values3xAVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, ahead int, dst *float32, ldd int, cols int)
 // Requires: AVX, AVX512F, BMI2, CMOV, MMX+
-TEXT ·values3xAVX512(SB), NOSPLIT, $0-80
-	MOVQ      cols+72(FP), AX
+TEXT ·values3xAVX512(SB), NOSPLIT, $0-88
+	MOVQ      cols+80(FP), AX
 	MOVQ      $+1, CX
 	SHLXQ     AX, CX, CX
 	DECQ      CX
 	KMOVW     CX, K1
-	MOVQ      dst+56(FP), AX
-	MOVQ      ldd+64(FP), CX
+	MOVQ      dst+64(FP), AX
+	MOVQ      ldd+72(FP), CX
 	SHLQ      $0x02, CX
 	VMOVUPS.Z (AX), K1, Z0
 	VMOVUPS.Z (AX)(CX*1), K1, Z1
@@ -6757,35 +6573,38 @@ TEXT ·values3xAVX512(SB), NOSPLIT, $0-80
 	SHLQ      $0x02, BX
 	MOVQ      ldv+48(FP), SI
 	SHLQ      $0x02, SI
+	MOVQ      ahead+56(FP), DI
+	SHLQ      $0x02, DI
 
 values3x_runAVX512:
-	MOVQ    size+8(FP), DI
-	CMPQ    AX, DI
-	CMOVQLT AX, DI
-	SUBQ    DI, AX
-	MOVQ    offset+40(FP), R10
-	SHLQ    $0x02, R10
-	MOVQ    (CX), R8
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), R8
+	CMPQ    AX, R8
+	CMOVQLT AX, R8
+	SUBQ    R8, AX
+	MOVQ    offset+40(FP), R11
+	SHLQ    $0x02, R11
 	MOVQ    (CX), R9
-	ADDQ    R10, R8
-	ADDQ    R10, R9
+	ADDQ    $+8, CX
+	MOVQ    (CX), R10
+	ADDQ    R11, R9
+	ADDQ    R11, R10
 
 values3x_loopAVX512:
-	VMOVUPS.Z        (R8), K1, Z3
+	VMOVUPS.Z        (R9), K1, Z3
 	VFMADD231PS.BCST (DX), Z3, Z0
 	VFMADD231PS.BCST (DX)(BX*1), Z3, Z1
 	VFMADD231PS.BCST (DX)(BX*2), Z3, Z2
-	PREFETCHT0       (R9)
+	PREFETCHT0       (R10)
+	PREFETCHT1       (R9)(DI*1)
 	ADDQ             $+4, DX
-	ADDQ             SI, R8
 	ADDQ             SI, R9
-	DECQ             DI
+	ADDQ             SI, R10
+	DECQ             R8
 	JNZ              values3x_loopAVX512
 	TESTQ            AX, AX
 	JG               values3x_runAVX512
-	MOVQ             dst+56(FP), AX
-	MOVQ             ldd+64(FP), CX
+	MOVQ             dst+64(FP), AX
+	MOVQ             ldd+72(FP), CX
 	SHLQ             $0x02, CX
 	VMOVUPS          Z0, K1, (AX)
 	VMOVUPS          Z1, K1, (AX)(CX*1)
@@ -6793,11 +6612,11 @@ values3x_loopAVX512:
 	VZEROUPPER
 	RET
 
-// func values3x64AVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int)
+// func values3x64AVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, ahead int, dst *float32, ldd int)
 // Requires: AVX, AVX512F, CMOV, MMX+
-TEXT ·values3x64AVX512(SB), NOSPLIT, $0-72
-	MOVQ    dst+56(FP), AX
-	MOVQ    ldd+64(FP), CX
+TEXT ·values3x64AVX512(SB), NOSPLIT, $0-80
+	MOVQ    dst+64(FP), AX
+	MOVQ    ldd+72(FP), CX
 	SHLQ    $0x02, CX
 	VMOVUPS (AX), Z0
 	VMOVUPS 64(AX), Z1
@@ -6818,25 +6637,27 @@ TEXT ·values3x64AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, BX
 	MOVQ    ldv+48(FP), SI
 	SHLQ    $0x02, SI
+	MOVQ    ahead+56(FP), DI
+	SHLQ    $0x02, DI
 
 values3x64_runAVX512:
-	MOVQ    size+8(FP), DI
-	CMPQ    AX, DI
-	CMOVQLT AX, DI
-	SUBQ    DI, AX
-	MOVQ    offset+40(FP), R10
-	SHLQ    $0x02, R10
-	MOVQ    (CX), R8
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), R8
+	CMPQ    AX, R8
+	CMOVQLT AX, R8
+	SUBQ    R8, AX
+	MOVQ    offset+40(FP), R11
+	SHLQ    $0x02, R11
 	MOVQ    (CX), R9
-	ADDQ    R10, R8
-	ADDQ    R10, R9
+	ADDQ    $+8, CX
+	MOVQ    (CX), R10
+	ADDQ    R11, R9
+	ADDQ    R11, R10
 
 values3x64_loopAVX512:
-	VMOVUPS      (R8), Z13
-	VMOVUPS      64(R8), Z14
-	VMOVUPS      128(R8), Z15
-	VMOVUPS      192(R8), Z16
+	VMOVUPS      (R9), Z13
+	VMOVUPS      64(R9), Z14
+	VMOVUPS      128(R9), Z15
+	VMOVUPS      192(R9), Z16
 	VBROADCASTSS (DX), Z12
 	VFMADD231PS  Z13, Z12, Z0
 	VFMADD231PS  Z14, Z12, Z1
@@ -6852,19 +6673,23 @@ values3x64_loopAVX512:
 	VFMADD231PS  Z14, Z12, Z9
 	VFMADD231PS  Z15, Z12, Z10
 	VFMADD231PS  Z16, Z12, Z11
-	PREFETCHT0   (R9)
-	PREFETCHT0   64(R9)
-	PREFETCHT0   128(R9)
-	PREFETCHT0   192(R9)
+	PREFETCHT0   (R10)
+	PREFETCHT1   (R9)(DI*1)
+	PREFETCHT0   64(R10)
+	PREFETCHT1   64(R9)(DI*1)
+	PREFETCHT0   128(R10)
+	PREFETCHT1   128(R9)(DI*1)
+	PREFETCHT0   192(R10)
+	PREFETCHT1   192(R9)(DI*1)
 	ADDQ         $+4, DX
-	ADDQ         SI, R8
 	ADDQ         SI, R9
-	DECQ         DI
+	ADDQ         SI, R10
+	DECQ         R8
 	JNZ          values3x64_loopAVX512
 	TESTQ        AX, AX
 	JG           values3x64_runAVX512
-	MOVQ         dst+56(FP), AX
-	MOVQ         ldd+64(FP), CX
+	MOVQ         dst+64(FP), AX
+	MOVQ         ldd+72(FP), CX
 	SHLQ         $0x02, CX
 	VMOVUPS      Z0, (AX)
 	VMOVUPS      Z1, 64(AX)
@@ -6881,16 +6706,16 @@ values3x64_loopAVX512:
 	VZEROUPPER
 	RET
 
-// func values4xAVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int, cols int)
+// func values4xAVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, ahead int, dst *float32, ldd int, cols int)
 // Requires: AVX, AVX512F, BMI2, CMOV, MMX+
-TEXT ·values4xAVX512(SB), NOSPLIT, $0-80
-	MOVQ      cols+72(FP), AX
+TEXT ·values4xAVX512(SB), NOSPLIT, $0-88
+	MOVQ      cols+80(FP), AX
 	MOVQ      $+1, CX
 	SHLXQ     AX, CX, CX
 	DECQ      CX
 	KMOVW     CX, K1
-	MOVQ      dst+56(FP), AX
-	MOVQ      ldd+64(FP), CX
+	MOVQ      dst+64(FP), AX
+	MOVQ      ldd+72(FP), CX
 	SHLQ      $0x02, CX
 	LEAQ      (AX)(CX*2), DX
 	ADDQ      CX, DX
@@ -6907,37 +6732,40 @@ TEXT ·values4xAVX512(SB), NOSPLIT, $0-80
 	ADDQ      BX, SI
 	MOVQ      ldv+48(FP), DI
 	SHLQ      $0x02, DI
+	MOVQ      ahead+56(FP), R8
+	SHLQ      $0x02, R8
 
 values4x_runAVX512:
-	MOVQ    size+8(FP), R8
-	CMPQ    AX, R8
-	CMOVQLT AX, R8
-	SUBQ    R8, AX
-	MOVQ    offset+40(FP), R11
-	SHLQ    $0x02, R11
-	MOVQ    (CX), R9
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), R9
+	CMPQ    AX, R9
+	CMOVQLT AX, R9
+	SUBQ    R9, AX
+	MOVQ    offset+40(FP), R12
+	SHLQ    $0x02, R12
 	MOVQ    (CX), R10
-	ADDQ    R11, R9
-	ADDQ    R11, R10
+	ADDQ    $+8, CX
+	MOVQ    (CX), R11
+	ADDQ    R12, R10
+	ADDQ    R12, R11
 
 values4x_loopAVX512:
-	VMOVUPS.Z        (R9), K1, Z4
+	VMOVUPS.Z        (R10), K1, Z4
 	VFMADD231PS.BCST (DX), Z4, Z0
 	VFMADD231PS.BCST (DX)(BX*1), Z4, Z1
 	VFMADD231PS.BCST (DX)(BX*2), Z4, Z2
 	VFMADD231PS.BCST (SI), Z4, Z3
-	PREFETCHT0       (R10)
+	PREFETCHT0       (R11)
+	PREFETCHT1       (R10)(R8*1)
 	ADDQ             $+4, DX
 	ADDQ             $+4, SI
-	ADDQ             DI, R9
 	ADDQ             DI, R10
-	DECQ             R8
+	ADDQ             DI, R11
+	DECQ             R9
 	JNZ              values4x_loopAVX512
 	TESTQ            AX, AX
 	JG               values4x_runAVX512
-	MOVQ             dst+56(FP), AX
-	MOVQ             ldd+64(FP), CX
+	MOVQ             dst+64(FP), AX
+	MOVQ             ldd+72(FP), CX
 	SHLQ             $0x02, CX
 	LEAQ             (AX)(CX*2), DX
 	ADDQ             CX, DX
@@ -6948,11 +6776,11 @@ values4x_loopAVX512:
 	VZEROUPPER
 	RET
 
-// func values4x64AVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int)
+// func values4x64AVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, ahead int, dst *float32, ldd int)
 // Requires: AVX, AVX512F, CMOV, MMX+
-TEXT ·values4x64AVX512(SB), NOSPLIT, $0-72
-	MOVQ    dst+56(FP), AX
-	MOVQ    ldd+64(FP), CX
+TEXT ·values4x64AVX512(SB), NOSPLIT, $0-80
+	MOVQ    dst+64(FP), AX
+	MOVQ    ldd+72(FP), CX
 	SHLQ    $0x02, CX
 	LEAQ    (AX)(CX*2), DX
 	ADDQ    CX, DX
@@ -6981,25 +6809,27 @@ TEXT ·values4x64AVX512(SB), NOSPLIT, $0-72
 	ADDQ    BX, SI
 	MOVQ    ldv+48(FP), DI
 	SHLQ    $0x02, DI
+	MOVQ    ahead+56(FP), R8
+	SHLQ    $0x02, R8
 
 values4x64_runAVX512:
-	MOVQ    size+8(FP), R8
-	CMPQ    AX, R8
-	CMOVQLT AX, R8
-	SUBQ    R8, AX
-	MOVQ    offset+40(FP), R11
-	SHLQ    $0x02, R11
-	MOVQ    (CX), R9
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), R9
+	CMPQ    AX, R9
+	CMOVQLT AX, R9
+	SUBQ    R9, AX
+	MOVQ    offset+40(FP), R12
+	SHLQ    $0x02, R12
 	MOVQ    (CX), R10
-	ADDQ    R11, R9
-	ADDQ    R11, R10
+	ADDQ    $+8, CX
+	MOVQ    (CX), R11
+	ADDQ    R12, R10
+	ADDQ    R12, R11
 
 values4x64_loopAVX512:
-	VMOVUPS      (R9), Z17
-	VMOVUPS      64(R9), Z18
-	VMOVUPS      128(R9), Z19
-	VMOVUPS      192(R9), Z20
+	VMOVUPS      (R10), Z17
+	VMOVUPS      64(R10), Z18
+	VMOVUPS      128(R10), Z19
+	VMOVUPS      192(R10), Z20
 	VBROADCASTSS (DX), Z16
 	VFMADD231PS  Z17, Z16, Z0
 	VFMADD231PS  Z18, Z16, Z1
@@ -7020,20 +6850,24 @@ values4x64_loopAVX512:
 	VFMADD231PS  Z18, Z16, Z13
 	VFMADD231PS  Z19, Z16, Z14
 	VFMADD231PS  Z20, Z16, Z15
-	PREFETCHT0   (R10)
-	PREFETCHT0   64(R10)
-	PREFETCHT0   128(R10)
-	PREFETCHT0   192(R10)
+	PREFETCHT0   (R11)
+	PREFETCHT1   (R10)(R8*1)
+	PREFETCHT0   64(R11)
+	PREFETCHT1   64(R10)(R8*1)
+	PREFETCHT0   128(R11)
+	PREFETCHT1   128(R10)(R8*1)
+	PREFETCHT0   192(R11)
+	PREFETCHT1   192(R10)(R8*1)
 	ADDQ         $+4, DX
 	ADDQ         $+4, SI
-	ADDQ         DI, R9
 	ADDQ         DI, R10
-	DECQ         R8
+	ADDQ         DI, R11
+	DECQ         R9
 	JNZ          values4x64_loopAVX512
 	TESTQ        AX, AX
 	JG           values4x64_runAVX512
-	MOVQ         dst+56(FP), AX
-	MOVQ         ldd+64(FP), CX
+	MOVQ         dst+64(FP), AX
+	MOVQ         ldd+72(FP), CX
 	SHLQ         $0x02, CX
 	LEAQ         (AX)(CX*2), DX
 	ADDQ         CX, DX
@@ -7056,16 +6890,16 @@ values4x64_loopAVX512:
 	VZEROUPPER
 	RET
 
-// func values5xAVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int, cols int)
+// func values5xAVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, ahead int, dst *float32, ldd int, cols int)
 // Requires: AVX, AVX512F, BMI2, CMOV, MMX+
-TEXT ·values5xAVX512(SB), NOSPLIT, $0-80
-	MOVQ      cols+72(FP), AX
+TEXT ·values5xAVX512(SB), NOSPLIT, $0-88
+	MOVQ      cols+80(FP), AX
 	MOVQ      $+1, CX
 	SHLXQ     AX, CX, CX
 	DECQ      CX
 	KMOVW     CX, K1
-	MOVQ      dst+56(FP), AX
-	MOVQ      ldd+64(FP), CX
+	MOVQ      dst+64(FP), AX
+	MOVQ      ldd+72(FP), CX
 	SHLQ      $0x02, CX
 	LEAQ      (AX)(CX*2), DX
 	ADDQ      CX, DX
@@ -7083,38 +6917,41 @@ TEXT ·values5xAVX512(SB), NOSPLIT, $0-80
 	ADDQ      BX, SI
 	MOVQ      ldv+48(FP), DI
 	SHLQ      $0x02, DI
+	MOVQ      ahead+56(FP), R8
+	SHLQ      $0x02, R8
 
 values5x_runAVX512:
-	MOVQ    size+8(FP), R8
-	CMPQ    AX, R8
-	CMOVQLT AX, R8
-	SUBQ    R8, AX
-	MOVQ    offset+40(FP), R11
-	SHLQ    $0x02, R11
-	MOVQ    (CX), R9
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), R9
+	CMPQ    AX, R9
+	CMOVQLT AX, R9
+	SUBQ    R9, AX
+	MOVQ    offset+40(FP), R12
+	SHLQ    $0x02, R12
 	MOVQ    (CX), R10
-	ADDQ    R11, R9
-	ADDQ    R11, R10
+	ADDQ    $+8, CX
+	MOVQ    (CX), R11
+	ADDQ    R12, R10
+	ADDQ    R12, R11
 
 values5x_loopAVX512:
-	VMOVUPS.Z        (R9), K1, Z5
+	VMOVUPS.Z        (R10), K1, Z5
 	VFMADD231PS.BCST (DX), Z5, Z0
 	VFMADD231PS.BCST (DX)(BX*1), Z5, Z1
 	VFMADD231PS.BCST (DX)(BX*2), Z5, Z2
 	VFMADD231PS.BCST (SI), Z5, Z3
 	VFMADD231PS.BCST (SI)(BX*1), Z5, Z4
-	PREFETCHT0       (R10)
+	PREFETCHT0       (R11)
+	PREFETCHT1       (R10)(R8*1)
 	ADDQ             $+4, DX
 	ADDQ             $+4, SI
-	ADDQ             DI, R9
 	ADDQ             DI, R10
-	DECQ             R8
+	ADDQ             DI, R11
+	DECQ             R9
 	JNZ              values5x_loopAVX512
 	TESTQ            AX, AX
 	JG               values5x_runAVX512
-	MOVQ             dst+56(FP), AX
-	MOVQ             ldd+64(FP), CX
+	MOVQ             dst+64(FP), AX
+	MOVQ             ldd+72(FP), CX
 	SHLQ             $0x02, CX
 	LEAQ             (AX)(CX*2), DX
 	ADDQ             CX, DX
@@ -7126,11 +6963,11 @@ values5x_loopAVX512:
 	VZEROUPPER
 	RET
 
-// func values5x64AVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int)
+// func values5x64AVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, ahead int, dst *float32, ldd int)
 // Requires: AVX, AVX512F, CMOV, MMX+
-TEXT ·values5x64AVX512(SB), NOSPLIT, $0-72
-	MOVQ    dst+56(FP), AX
-	MOVQ    ldd+64(FP), CX
+TEXT ·values5x64AVX512(SB), NOSPLIT, $0-80
+	MOVQ    dst+64(FP), AX
+	MOVQ    ldd+72(FP), CX
 	SHLQ    $0x02, CX
 	LEAQ    (AX)(CX*2), DX
 	ADDQ    CX, DX
@@ -7163,25 +7000,27 @@ TEXT ·values5x64AVX512(SB), NOSPLIT, $0-72
 	ADDQ    BX, SI
 	MOVQ    ldv+48(FP), DI
 	SHLQ    $0x02, DI
+	MOVQ    ahead+56(FP), R8
+	SHLQ    $0x02, R8
 
 values5x64_runAVX512:
-	MOVQ    size+8(FP), R8
-	CMPQ    AX, R8
-	CMOVQLT AX, R8
-	SUBQ    R8, AX
-	MOVQ    offset+40(FP), R11
-	SHLQ    $0x02, R11
-	MOVQ    (CX), R9
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), R9
+	CMPQ    AX, R9
+	CMOVQLT AX, R9
+	SUBQ    R9, AX
+	MOVQ    offset+40(FP), R12
+	SHLQ    $0x02, R12
 	MOVQ    (CX), R10
-	ADDQ    R11, R9
-	ADDQ    R11, R10
+	ADDQ    $+8, CX
+	MOVQ    (CX), R11
+	ADDQ    R12, R10
+	ADDQ    R12, R11
 
 values5x64_loopAVX512:
-	VMOVUPS      (R9), Z21
-	VMOVUPS      64(R9), Z22
-	VMOVUPS      128(R9), Z23
-	VMOVUPS      192(R9), Z24
+	VMOVUPS      (R10), Z21
+	VMOVUPS      64(R10), Z22
+	VMOVUPS      128(R10), Z23
+	VMOVUPS      192(R10), Z24
 	VBROADCASTSS (DX), Z20
 	VFMADD231PS  Z21, Z20, Z0
 	VFMADD231PS  Z22, Z20, Z1
@@ -7207,20 +7046,24 @@ values5x64_loopAVX512:
 	VFMADD231PS  Z22, Z20, Z17
 	VFMADD231PS  Z23, Z20, Z18
 	VFMADD231PS  Z24, Z20, Z19
-	PREFETCHT0   (R10)
-	PREFETCHT0   64(R10)
-	PREFETCHT0   128(R10)
-	PREFETCHT0   192(R10)
+	PREFETCHT0   (R11)
+	PREFETCHT1   (R10)(R8*1)
+	PREFETCHT0   64(R11)
+	PREFETCHT1   64(R10)(R8*1)
+	PREFETCHT0   128(R11)
+	PREFETCHT1   128(R10)(R8*1)
+	PREFETCHT0   192(R11)
+	PREFETCHT1   192(R10)(R8*1)
 	ADDQ         $+4, DX
 	ADDQ         $+4, SI
-	ADDQ         DI, R9
 	ADDQ         DI, R10
-	DECQ         R8
+	ADDQ         DI, R11
+	DECQ         R9
 	JNZ          values5x64_loopAVX512
 	TESTQ        AX, AX
 	JG           values5x64_runAVX512
-	MOVQ         dst+56(FP), AX
-	MOVQ         ldd+64(FP), CX
+	MOVQ         dst+64(FP), AX
+	MOVQ         ldd+72(FP), CX
 	SHLQ         $0x02, CX
 	LEAQ         (AX)(CX*2), DX
 	ADDQ         CX, DX
@@ -7247,16 +7090,16 @@ values5x64_loopAVX512:
 	VZEROUPPER
 	RET
 
-// func values6xAVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int, cols int)
+// func values6xAVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, ahead int, dst *float32, ldd int, cols int)
 // Requires: AVX, AVX512F, BMI2, CMOV, MMX+
-TEXT ·values6xAVX512(SB), NOSPLIT, $0-80
-	MOVQ      cols+72(FP), AX
+TEXT ·values6xAVX512(SB), NOSPLIT, $0-88
+	MOVQ      cols+80(FP), AX
 	MOVQ      $+1, CX
 	SHLXQ     AX, CX, CX
 	DECQ      CX
 	KMOVW     CX, K1
-	MOVQ      dst+56(FP), AX
-	MOVQ      ldd+64(FP), CX
+	MOVQ      dst+64(FP), AX
+	MOVQ      ldd+72(FP), CX
 	SHLQ      $0x02, CX
 	LEAQ      (AX)(CX*2), DX
 	ADDQ      CX, DX
@@ -7275,39 +7118,42 @@ TEXT ·values6xAVX512(SB), NOSPLIT, $0-80
 	ADDQ      BX, SI
 	MOVQ      ldv+48(FP), DI
 	SHLQ      $0x02, DI
+	MOVQ      ahead+56(FP), R8
+	SHLQ      $0x02, R8
 
 values6x_runAVX512:
-	MOVQ    size+8(FP), R8
-	CMPQ    AX, R8
-	CMOVQLT AX, R8
-	SUBQ    R8, AX
-	MOVQ    offset+40(FP), R11
-	SHLQ    $0x02, R11
-	MOVQ    (CX), R9
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), R9
+	CMPQ    AX, R9
+	CMOVQLT AX, R9
+	SUBQ    R9, AX
+	MOVQ    offset+40(FP), R12
+	SHLQ    $0x02, R12
 	MOVQ    (CX), R10
-	ADDQ    R11, R9
-	ADDQ    R11, R10
+	ADDQ    $+8, CX
+	MOVQ    (CX), R11
+	ADDQ    R12, R10
+	ADDQ    R12, R11
 
 values6x_loopAVX512:
-	VMOVUPS.Z        (R9), K1, Z6
+	VMOVUPS.Z        (R10), K1, Z6
 	VFMADD231PS.BCST (DX), Z6, Z0
 	VFMADD231PS.BCST (DX)(BX*1), Z6, Z1
 	VFMADD231PS.BCST (DX)(BX*2), Z6, Z2
 	VFMADD231PS.BCST (SI), Z6, Z3
 	VFMADD231PS.BCST (SI)(BX*1), Z6, Z4
 	VFMADD231PS.BCST (SI)(BX*2), Z6, Z5
-	PREFETCHT0       (R10)
+	PREFETCHT0       (R11)
+	PREFETCHT1       (R10)(R8*1)
 	ADDQ             $+4, DX
 	ADDQ             $+4, SI
-	ADDQ             DI, R9
 	ADDQ             DI, R10
-	DECQ             R8
+	ADDQ             DI, R11
+	DECQ             R9
 	JNZ              values6x_loopAVX512
 	TESTQ            AX, AX
 	JG               values6x_runAVX512
-	MOVQ             dst+56(FP), AX
-	MOVQ             ldd+64(FP), CX
+	MOVQ             dst+64(FP), AX
+	MOVQ             ldd+72(FP), CX
 	SHLQ             $0x02, CX
 	LEAQ             (AX)(CX*2), DX
 	ADDQ             CX, DX
@@ -7320,11 +7166,11 @@ values6x_loopAVX512:
 	VZEROUPPER
 	RET
 
-// func values6x64AVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int)
+// func values6x64AVX512(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, ahead int, dst *float32, ldd int)
 // Requires: AVX, AVX512F, CMOV, MMX+
-TEXT ·values6x64AVX512(SB), NOSPLIT, $0-72
-	MOVQ    dst+56(FP), AX
-	MOVQ    ldd+64(FP), CX
+TEXT ·values6x64AVX512(SB), NOSPLIT, $0-80
+	MOVQ    dst+64(FP), AX
+	MOVQ    ldd+72(FP), CX
 	SHLQ    $0x02, CX
 	LEAQ    (AX)(CX*2), DX
 	ADDQ    CX, DX
@@ -7361,25 +7207,27 @@ TEXT ·values6x64AVX512(SB), NOSPLIT, $0-72
 	ADDQ    BX, SI
 	MOVQ    ldv+48(FP), DI
 	SHLQ    $0x02, DI
+	MOVQ    ahead+56(FP), R8
+	SHLQ    $0x02, R8
 
 values6x64_runAVX512:
-	MOVQ    size+8(FP), R8
-	CMPQ    AX, R8
-	CMOVQLT AX, R8
-	SUBQ    R8, AX
-	MOVQ    offset+40(FP), R11
-	SHLQ    $0x02, R11
-	MOVQ    (CX), R9
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), R9
+	CMPQ    AX, R9
+	CMOVQLT AX, R9
+	SUBQ    R9, AX
+	MOVQ    offset+40(FP), R12
+	SHLQ    $0x02, R12
 	MOVQ    (CX), R10
-	ADDQ    R11, R9
-	ADDQ    R11, R10
+	ADDQ    $+8, CX
+	MOVQ    (CX), R11
+	ADDQ    R12, R10
+	ADDQ    R12, R11
 
 values6x64_loopAVX512:
-	VMOVUPS      (R9), Z25
-	VMOVUPS      64(R9), Z26
-	VMOVUPS      128(R9), Z27
-	VMOVUPS      192(R9), Z28
+	VMOVUPS      (R10), Z25
+	VMOVUPS      64(R10), Z26
+	VMOVUPS      128(R10), Z27
+	VMOVUPS      192(R10), Z28
 	VBROADCASTSS (DX), Z24
 	VFMADD231PS  Z25, Z24, Z0
 	VFMADD231PS  Z26, Z24, Z1
@@ -7410,20 +7258,24 @@ values6x64_loopAVX512:
 	VFMADD231PS  Z26, Z24, Z21
 	VFMADD231PS  Z27, Z24, Z22
 	VFMADD231PS  Z28, Z24, Z23
-	PREFETCHT0   (R10)
-	PREFETCHT0   64(R10)
-	PREFETCHT0   128(R10)
-	PREFETCHT0   192(R10)
+	PREFETCHT0   (R11)
+	PREFETCHT1   (R10)(R8*1)
+	PREFETCHT0   64(R11)
+	PREFETCHT1   64(R10)(R8*1)
+	PREFETCHT0   128(R11)
+	PREFETCHT1   128(R10)(R8*1)
+	PREFETCHT0   192(R11)
+	PREFETCHT1   192(R10)(R8*1)
 	ADDQ         $+4, DX
 	ADDQ         $+4, SI
-	ADDQ         DI, R9
 	ADDQ         DI, R10
-	DECQ         R8
+	ADDQ         DI, R11
+	DECQ         R9
 	JNZ          values6x64_loopAVX512
 	TESTQ        AX, AX
 	JG           values6x64_runAVX512
-	MOVQ         dst+56(FP), AX
-	MOVQ         ldd+64(FP), CX
+	MOVQ         dst+64(FP), AX
+	MOVQ         ldd+72(FP), CX
 	SHLQ         $0x02, CX
 	LEAQ         (AX)(CX*2), DX
 	ADDQ         CX, DX
@@ -7454,424 +7306,442 @@ values6x64_loopAVX512:
 	VZEROUPPER
 	RET
 
-// func scoresBF161AVX512(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, scale float32, out *float32, ldo int)
+// func scoresBF161AVX512(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, ahead int, scale float32, out *float32, ldo int)
 // Requires: AVX, AVX512F, BMI2, CMOV, MMX+
-TEXT ·scoresBF161AVX512(SB), NOSPLIT, $0-88
+TEXT ·scoresBF161AVX512(SB), NOSPLIT, $0-96
 	MOVQ n+0(FP), AX
 	MOVQ keys+40(FP), CX
-	MOVQ out+72(FP), DX
+	MOVQ out+80(FP), DX
 	MOVQ ldq+32(FP), BX
 	SHLQ $0x02, BX
 	MOVQ ldk+56(FP), BX
 	SHLQ $0x01, BX
+	MOVQ ahead+64(FP), SI
+	SHLQ $0x01, SI
 
 scoresBF161_runAVX512:
-	MOVQ    size+8(FP), SI
-	CMPQ    AX, SI
-	CMOVQLT AX, SI
-	MOVQ    $+1, DI
-	SHLXQ   SI, DI, DI
-	DECQ    DI
-	KMOVW   DI, K1
-	MOVQ    offset+48(FP), R8
-	SHLQ    $0x01, R8
-	MOVQ    (CX), SI
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), DI
+	CMPQ    AX, DI
+	CMOVQLT AX, DI
+	MOVQ    $+1, R8
+	SHLXQ   DI, R8, R8
+	DECQ    R8
+	KMOVW   R8, K1
+	MOVQ    offset+48(FP), R9
+	SHLQ    $0x01, R9
 	MOVQ    (CX), DI
-	ADDQ    R8, SI
-	ADDQ    R8, DI
+	ADDQ    $+8, CX
+	MOVQ    (CX), R8
+	ADDQ    R9, DI
+	ADDQ    R9, R8
 	VPXORD  Z0, Z0, Z0
-	MOVQ    q+24(FP), R8
-	MOVQ    dim+16(FP), R9
+	MOVQ    q+24(FP), R9
+	MOVQ    dim+16(FP), R10
 
 scoresBF161_loopAVX512:
-	VPMOVZXWD.Z      (SI), K1, Z1
+	VPMOVZXWD.Z      (DI), K1, Z1
 	VPSLLD           $0x10, Z1, Z1
-	PREFETCHT0       (DI)
-	VFMADD231PS.BCST (R8), Z1, Z0
-	ADDQ             $+4, R8
-	ADDQ             BX, SI
+	PREFETCHT0       (R8)
+	PREFETCHT1       (DI)(SI*1)
+	VFMADD231PS.BCST (R9), Z1, Z0
+	ADDQ             $+4, R9
 	ADDQ             BX, DI
-	DECQ             R9
+	ADDQ             BX, R8
+	DECQ             R10
 	JNZ              scoresBF161_loopAVX512
-	MOVQ             ldo+80(FP), DI
-	SHLQ             $0x02, DI
-	MOVQ             DX, SI
-	VBROADCASTSS     scale+64(FP), Z1
+	MOVQ             ldo+88(FP), R8
+	SHLQ             $0x02, R8
+	MOVQ             DX, DI
+	VBROADCASTSS     scale+72(FP), Z1
 	VMULPS           Z1, Z0, Z0
-	VMOVUPS          Z0, (SI)
-	ADDQ             DI, SI
-	MOVQ             size+8(FP), SI
-	LEAQ             (DX)(SI*4), DX
-	SUBQ             SI, AX
+	VMOVUPS          Z0, (DI)
+	ADDQ             R8, DI
+	MOVQ             size+8(FP), DI
+	LEAQ             (DX)(DI*4), DX
+	SUBQ             DI, AX
 	JG               scoresBF161_runAVX512
 	VZEROUPPER
 	RET
 
-// func scoresBF162AVX512(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, scale float32, out *float32, ldo int)
+// func scoresBF162AVX512(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, ahead int, scale float32, out *float32, ldo int)
 // Requires: AVX, AVX512F, BMI2, CMOV, MMX+
-TEXT ·scoresBF162AVX512(SB), NOSPLIT, $0-88
+TEXT ·scoresBF162AVX512(SB), NOSPLIT, $0-96
 	MOVQ n+0(FP), AX
 	MOVQ keys+40(FP), CX
-	MOVQ out+72(FP), DX
+	MOVQ out+80(FP), DX
 	MOVQ ldq+32(FP), BX
 	SHLQ $0x02, BX
 	MOVQ ldk+56(FP), SI
 	SHLQ $0x01, SI
+	MOVQ ahead+64(FP), DI
+	SHLQ $0x01, DI
 
 scoresBF162_runAVX512:
-	MOVQ    size+8(FP), DI
-	CMPQ    AX, DI
-	CMOVQLT AX, DI
-	MOVQ    $+1, R8
-	SHLXQ   DI, R8, R8
-	DECQ    R8
-	KMOVW   R8, K1
-	MOVQ    offset+48(FP), R9
-	SHLQ    $0x01, R9
-	MOVQ    (CX), DI
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), R8
+	CMPQ    AX, R8
+	CMOVQLT AX, R8
+	MOVQ    $+1, R9
+	SHLXQ   R8, R9, R9
+	DECQ    R9
+	KMOVW   R9, K1
+	MOVQ    offset+48(FP), R10
+	SHLQ    $0x01, R10
 	MOVQ    (CX), R8
-	ADDQ    R9, DI
-	ADDQ    R9, R8
+	ADDQ    $+8, CX
+	MOVQ    (CX), R9
+	ADDQ    R10, R8
+	ADDQ    R10, R9
 	VPXORD  Z0, Z0, Z0
 	VPXORD  Z1, Z1, Z1
-	MOVQ    q+24(FP), R9
-	MOVQ    dim+16(FP), R10
+	MOVQ    q+24(FP), R10
+	MOVQ    dim+16(FP), R11
 
 scoresBF162_loopAVX512:
-	VPMOVZXWD.Z      (DI), K1, Z2
+	VPMOVZXWD.Z      (R8), K1, Z2
 	VPSLLD           $0x10, Z2, Z2
-	PREFETCHT0       (R8)
-	VFMADD231PS.BCST (R9), Z2, Z0
-	VFMADD231PS.BCST (R9)(BX*1), Z2, Z1
-	ADDQ             $+4, R9
-	ADDQ             SI, DI
+	PREFETCHT0       (R9)
+	PREFETCHT1       (R8)(DI*1)
+	VFMADD231PS.BCST (R10), Z2, Z0
+	VFMADD231PS.BCST (R10)(BX*1), Z2, Z1
+	ADDQ             $+4, R10
 	ADDQ             SI, R8
-	DECQ             R10
+	ADDQ             SI, R9
+	DECQ             R11
 	JNZ              scoresBF162_loopAVX512
-	MOVQ             ldo+80(FP), R8
-	SHLQ             $0x02, R8
-	MOVQ             DX, DI
-	VBROADCASTSS     scale+64(FP), Z2
+	MOVQ             ldo+88(FP), R9
+	SHLQ             $0x02, R9
+	MOVQ             DX, R8
+	VBROADCASTSS     scale+72(FP), Z2
 	VMULPS           Z2, Z0, Z0
-	VMOVUPS          Z0, (DI)
-	ADDQ             R8, DI
+	VMOVUPS          Z0, (R8)
+	ADDQ             R9, R8
 	VMULPS           Z2, Z1, Z1
-	VMOVUPS          Z1, (DI)
-	ADDQ             R8, DI
-	MOVQ             size+8(FP), DI
-	LEAQ             (DX)(DI*4), DX
-	SUBQ             DI, AX
+	VMOVUPS          Z1, (R8)
+	ADDQ             R9, R8
+	MOVQ             size+8(FP), R8
+	LEAQ             (DX)(R8*4), DX
+	SUBQ             R8, AX
 	JG               scoresBF162_runAVX512
 	VZEROUPPER
 	RET
 
-// func scoresBF163AVX512(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, scale float32, out *float32, ldo int)
+// func scoresBF163AVX512(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, ahead int, scale float32, out *float32, ldo int)
 // Requires: AVX, AVX512F, BMI2, CMOV, MMX+
-TEXT ·scoresBF163AVX512(SB), NOSPLIT, $0-88
+TEXT ·scoresBF163AVX512(SB), NOSPLIT, $0-96
 	MOVQ n+0(FP), AX
 	MOVQ keys+40(FP), CX
-	MOVQ out+72(FP), DX
+	MOVQ out+80(FP), DX
 	MOVQ ldq+32(FP), BX
 	SHLQ $0x02, BX
 	MOVQ ldk+56(FP), SI
 	SHLQ $0x01, SI
+	MOVQ ahead+64(FP), DI
+	SHLQ $0x01, DI
 
 scoresBF163_runAVX512:
-	MOVQ    size+8(FP), DI
-	CMPQ    AX, DI
-	CMOVQLT AX, DI
-	MOVQ    $+1, R8
-	SHLXQ   DI, R8, R8
-	DECQ    R8
-	KMOVW   R8, K1
-	MOVQ    offset+48(FP), R9
-	SHLQ    $0x01, R9
-	MOVQ    (CX), DI
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), R8
+	CMPQ    AX, R8
+	CMOVQLT AX, R8
+	MOVQ    $+1, R9
+	SHLXQ   R8, R9, R9
+	DECQ    R9
+	KMOVW   R9, K1
+	MOVQ    offset+48(FP), R10
+	SHLQ    $0x01, R10
 	MOVQ    (CX), R8
-	ADDQ    R9, DI
-	ADDQ    R9, R8
+	ADDQ    $+8, CX
+	MOVQ    (CX), R9
+	ADDQ    R10, R8
+	ADDQ    R10, R9
 	VPXORD  Z0, Z0, Z0
 	VPXORD  Z1, Z1, Z1
 	VPXORD  Z2, Z2, Z2
-	MOVQ    q+24(FP), R9
-	MOVQ    dim+16(FP), R10
+	MOVQ    q+24(FP), R10
+	MOVQ    dim+16(FP), R11
 
 scoresBF163_loopAVX512:
-	VPMOVZXWD.Z      (DI), K1, Z3
+	VPMOVZXWD.Z      (R8), K1, Z3
 	VPSLLD           $0x10, Z3, Z3
-	PREFETCHT0       (R8)
-	VFMADD231PS.BCST (R9), Z3, Z0
-	VFMADD231PS.BCST (R9)(BX*1), Z3, Z1
-	VFMADD231PS.BCST (R9)(BX*2), Z3, Z2
-	ADDQ             $+4, R9
-	ADDQ             SI, DI
+	PREFETCHT0       (R9)
+	PREFETCHT1       (R8)(DI*1)
+	VFMADD231PS.BCST (R10), Z3, Z0
+	VFMADD231PS.BCST (R10)(BX*1), Z3, Z1
+	VFMADD231PS.BCST (R10)(BX*2), Z3, Z2
+	ADDQ             $+4, R10
 	ADDQ             SI, R8
-	DECQ             R10
+	ADDQ             SI, R9
+	DECQ             R11
 	JNZ              scoresBF163_loopAVX512
-	MOVQ             ldo+80(FP), R8
-	SHLQ             $0x02, R8
-	MOVQ             DX, DI
-	VBROADCASTSS     scale+64(FP), Z3
+	MOVQ             ldo+88(FP), R9
+	SHLQ             $0x02, R9
+	MOVQ             DX, R8
+	VBROADCASTSS     scale+72(FP), Z3
 	VMULPS           Z3, Z0, Z0
-	VMOVUPS          Z0, (DI)
-	ADDQ             R8, DI
+	VMOVUPS          Z0, (R8)
+	ADDQ             R9, R8
 	VMULPS           Z3, Z1, Z1
-	VMOVUPS          Z1, (DI)
-	ADDQ             R8, DI
+	VMOVUPS          Z1, (R8)
+	ADDQ             R9, R8
 	VMULPS           Z3, Z2, Z2
-	VMOVUPS          Z2, (DI)
-	ADDQ             R8, DI
-	MOVQ             size+8(FP), DI
-	LEAQ             (DX)(DI*4), DX
-	SUBQ             DI, AX
+	VMOVUPS          Z2, (R8)
+	ADDQ             R9, R8
+	MOVQ             size+8(FP), R8
+	LEAQ             (DX)(R8*4), DX
+	SUBQ             R8, AX
 	JG               scoresBF163_runAVX512
 	VZEROUPPER
 	RET
 
-// func scoresBF164AVX512(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, scale float32, out *float32, ldo int)
+// func scoresBF164AVX512(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, ahead int, scale float32, out *float32, ldo int)
 // Requires: AVX, AVX512F, BMI2, CMOV, MMX+
-TEXT ·scoresBF164AVX512(SB), NOSPLIT, $0-88
+TEXT ·scoresBF164AVX512(SB), NOSPLIT, $0-96
 	MOVQ n+0(FP), AX
 	MOVQ keys+40(FP), CX
-	MOVQ out+72(FP), DX
+	MOVQ out+80(FP), DX
 	MOVQ ldq+32(FP), BX
 	SHLQ $0x02, BX
 	MOVQ ldk+56(FP), SI
 	SHLQ $0x01, SI
+	MOVQ ahead+64(FP), DI
+	SHLQ $0x01, DI
 
 scoresBF164_runAVX512:
-	MOVQ    size+8(FP), DI
-	CMPQ    AX, DI
-	CMOVQLT AX, DI
-	MOVQ    $+1, R8
-	SHLXQ   DI, R8, R8
-	DECQ    R8
-	KMOVW   R8, K1
-	MOVQ    offset+48(FP), R9
-	SHLQ    $0x01, R9
-	MOVQ    (CX), DI
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), R8
+	CMPQ    AX, R8
+	CMOVQLT AX, R8
+	MOVQ    $+1, R9
+	SHLXQ   R8, R9, R9
+	DECQ    R9
+	KMOVW   R9, K1
+	MOVQ    offset+48(FP), R10
+	SHLQ    $0x01, R10
 	MOVQ    (CX), R8
-	ADDQ    R9, DI
-	ADDQ    R9, R8
+	ADDQ    $+8, CX
+	MOVQ    (CX), R9
+	ADDQ    R10, R8
+	ADDQ    R10, R9
 	VPXORD  Z0, Z0, Z0
 	VPXORD  Z1, Z1, Z1
 	VPXORD  Z2, Z2, Z2
 	VPXORD  Z3, Z3, Z3
-	MOVQ    q+24(FP), R9
-	LEAQ    (R9)(BX*2), R10
-	ADDQ    BX, R10
-	MOVQ    dim+16(FP), R11
+	MOVQ    q+24(FP), R10
+	LEAQ    (R10)(BX*2), R11
+	ADDQ    BX, R11
+	MOVQ    dim+16(FP), R12
 
 scoresBF164_loopAVX512:
-	VPMOVZXWD.Z      (DI), K1, Z4
+	VPMOVZXWD.Z      (R8), K1, Z4
 	VPSLLD           $0x10, Z4, Z4
-	PREFETCHT0       (R8)
-	VFMADD231PS.BCST (R9), Z4, Z0
-	VFMADD231PS.BCST (R9)(BX*1), Z4, Z1
-	VFMADD231PS.BCST (R9)(BX*2), Z4, Z2
-	VFMADD231PS.BCST (R10), Z4, Z3
-	ADDQ             $+4, R9
+	PREFETCHT0       (R9)
+	PREFETCHT1       (R8)(DI*1)
+	VFMADD231PS.BCST (R10), Z4, Z0
+	VFMADD231PS.BCST (R10)(BX*1), Z4, Z1
+	VFMADD231PS.BCST (R10)(BX*2), Z4, Z2
+	VFMADD231PS.BCST (R11), Z4, Z3
 	ADDQ             $+4, R10
-	ADDQ             SI, DI
+	ADDQ             $+4, R11
 	ADDQ             SI, R8
-	DECQ             R11
+	ADDQ             SI, R9
+	DECQ             R12
 	JNZ              scoresBF164_loopAVX512
-	MOVQ             ldo+80(FP), R8
-	SHLQ             $0x02, R8
-	MOVQ             DX, DI
-	VBROADCASTSS     scale+64(FP), Z4
+	MOVQ             ldo+88(FP), R9
+	SHLQ             $0x02, R9
+	MOVQ             DX, R8
+	VBROADCASTSS     scale+72(FP), Z4
 	VMULPS           Z4, Z0, Z0
-	VMOVUPS          Z0, (DI)
-	ADDQ             R8, DI
+	VMOVUPS          Z0, (R8)
+	ADDQ             R9, R8
 	VMULPS           Z4, Z1, Z1
-	VMOVUPS          Z1, (DI)
-	ADDQ             R8, DI
+	VMOVUPS          Z1, (R8)
+	ADDQ             R9, R8
 	VMULPS           Z4, Z2, Z2
-	VMOVUPS          Z2, (DI)
-	ADDQ             R8, DI
+	VMOVUPS          Z2, (R8)
+	ADDQ             R9, R8
 	VMULPS           Z4, Z3, Z3
-	VMOVUPS          Z3, (DI)
-	ADDQ             R8, DI
-	MOVQ             size+8(FP), DI
-	LEAQ             (DX)(DI*4), DX
-	SUBQ             DI, AX
+	VMOVUPS          Z3, (R8)
+	ADDQ             R9, R8
+	MOVQ             size+8(FP), R8
+	LEAQ             (DX)(R8*4), DX
+	SUBQ             R8, AX
 	JG               scoresBF164_runAVX512
 	VZEROUPPER
 	RET
 
-// func scoresBF165AVX512(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, scale float32, out *float32, ldo int)
+// func scoresBF165AVX512(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, ahead int, scale float32, out *float32, ldo int)
 // Requires: AVX, AVX512F, BMI2, CMOV, MMX+
-TEXT ·scoresBF165AVX512(SB), NOSPLIT, $0-88
+TEXT ·scoresBF165AVX512(SB), NOSPLIT, $0-96
 	MOVQ n+0(FP), AX
 	MOVQ keys+40(FP), CX
-	MOVQ out+72(FP), DX
+	MOVQ out+80(FP), DX
 	MOVQ ldq+32(FP), BX
 	SHLQ $0x02, BX
 	MOVQ ldk+56(FP), SI
 	SHLQ $0x01, SI
+	MOVQ ahead+64(FP), DI
+	SHLQ $0x01, DI
 
 scoresBF165_runAVX512:
-	MOVQ    size+8(FP), DI
-	CMPQ    AX, DI
-	CMOVQLT AX, DI
-	MOVQ    $+1, R8
-	SHLXQ   DI, R8, R8
-	DECQ    R8
-	KMOVW   R8, K1
-	MOVQ    offset+48(FP), R9
-	SHLQ    $0x01, R9
-	MOVQ    (CX), DI
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), R8
+	CMPQ    AX, R8
+	CMOVQLT AX, R8
+	MOVQ    $+1, R9
+	SHLXQ   R8, R9, R9
+	DECQ    R9
+	KMOVW   R9, K1
+	MOVQ    offset+48(FP), R10
+	SHLQ    $0x01, R10
 	MOVQ    (CX), R8
-	ADDQ    R9, DI
-	ADDQ    R9, R8
+	ADDQ    $+8, CX
+	MOVQ    (CX), R9
+	ADDQ    R10, R8
+	ADDQ    R10, R9
 	VPXORD  Z0, Z0, Z0
 	VPXORD  Z1, Z1, Z1
 	VPXORD  Z2, Z2, Z2
 	VPXORD  Z3, Z3, Z3
 	VPXORD  Z4, Z4, Z4
-	MOVQ    q+24(FP), R9
-	LEAQ    (R9)(BX*2), R10
-	ADDQ    BX, R10
-	MOVQ    dim+16(FP), R11
+	MOVQ    q+24(FP), R10
+	LEAQ    (R10)(BX*2), R11
+	ADDQ    BX, R11
+	MOVQ    dim+16(FP), R12
 
 scoresBF165_loopAVX512:
-	VPMOVZXWD.Z      (DI), K1, Z5
+	VPMOVZXWD.Z      (R8), K1, Z5
 	VPSLLD           $0x10, Z5, Z5
-	PREFETCHT0       (R8)
-	VFMADD231PS.BCST (R9), Z5, Z0
-	VFMADD231PS.BCST (R9)(BX*1), Z5, Z1
-	VFMADD231PS.BCST (R9)(BX*2), Z5, Z2
-	VFMADD231PS.BCST (R10), Z5, Z3
-	VFMADD231PS.BCST (R10)(BX*1), Z5, Z4
-	ADDQ             $+4, R9
+	PREFETCHT0       (R9)
+	PREFETCHT1       (R8)(DI*1)
+	VFMADD231PS.BCST (R10), Z5, Z0
+	VFMADD231PS.BCST (R10)(BX*1), Z5, Z1
+	VFMADD231PS.BCST (R10)(BX*2), Z5, Z2
+	VFMADD231PS.BCST (R11), Z5, Z3
+	VFMADD231PS.BCST (R11)(BX*1), Z5, Z4
 	ADDQ             $+4, R10
-	ADDQ             SI, DI
+	ADDQ             $+4, R11
 	ADDQ             SI, R8
-	DECQ             R11
+	ADDQ             SI, R9
+	DECQ             R12
 	JNZ              scoresBF165_loopAVX512
-	MOVQ             ldo+80(FP), R8
-	SHLQ             $0x02, R8
-	MOVQ             DX, DI
-	VBROADCASTSS     scale+64(FP), Z5
+	MOVQ             ldo+88(FP), R9
+	SHLQ             $0x02, R9
+	MOVQ             DX, R8
+	VBROADCASTSS     scale+72(FP), Z5
 	VMULPS           Z5, Z0, Z0
-	VMOVUPS          Z0, (DI)
-	ADDQ             R8, DI
+	VMOVUPS          Z0, (R8)
+	ADDQ             R9, R8
 	VMULPS           Z5, Z1, Z1
-	VMOVUPS          Z1, (DI)
-	ADDQ             R8, DI
+	VMOVUPS          Z1, (R8)
+	ADDQ             R9, R8
 	VMULPS           Z5, Z2, Z2
-	VMOVUPS          Z2, (DI)
-	ADDQ             R8, DI
+	VMOVUPS          Z2, (R8)
+	ADDQ             R9, R8
 	VMULPS           Z5, Z3, Z3
-	VMOVUPS          Z3, (DI)
-	ADDQ             R8, DI
+	VMOVUPS          Z3, (R8)
+	ADDQ             R9, R8
 	VMULPS           Z5, Z4, Z4
-	VMOVUPS          Z4, (DI)
-	ADDQ             R8, DI
-	MOVQ             size+8(FP), DI
-	LEAQ             (DX)(DI*4), DX
-	SUBQ             DI, AX
+	VMOVUPS          Z4, (R8)
+	ADDQ             R9, R8
+	MOVQ             size+8(FP), R8
+	LEAQ             (DX)(R8*4), DX
+	SUBQ             R8, AX
 	JG               scoresBF165_runAVX512
 	VZEROUPPER
 	RET
 
-// func scoresBF166AVX512(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, scale float32, out *float32, ldo int)
+// func scoresBF166AVX512(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, ahead int, scale float32, out *float32, ldo int)
 // Requires: AVX, AVX512F, BMI2, CMOV, MMX+
-TEXT ·scoresBF166AVX512(SB), NOSPLIT, $0-88
+TEXT ·scoresBF166AVX512(SB), NOSPLIT, $0-96
 	MOVQ n+0(FP), AX
 	MOVQ keys+40(FP), CX
-	MOVQ out+72(FP), DX
+	MOVQ out+80(FP), DX
 	MOVQ ldq+32(FP), BX
 	SHLQ $0x02, BX
 	MOVQ ldk+56(FP), SI
 	SHLQ $0x01, SI
+	MOVQ ahead+64(FP), DI
+	SHLQ $0x01, DI
 
 scoresBF166_runAVX512:
-	MOVQ    size+8(FP), DI
-	CMPQ    AX, DI
-	CMOVQLT AX, DI
-	MOVQ    $+1, R8
-	SHLXQ   DI, R8, R8
-	DECQ    R8
-	KMOVW   R8, K1
-	MOVQ    offset+48(FP), R9
-	SHLQ    $0x01, R9
-	MOVQ    (CX), DI
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), R8
+	CMPQ    AX, R8
+	CMOVQLT AX, R8
+	MOVQ    $+1, R9
+	SHLXQ   R8, R9, R9
+	DECQ    R9
+	KMOVW   R9, K1
+	MOVQ    offset+48(FP), R10
+	SHLQ    $0x01, R10
 	MOVQ    (CX), R8
-	ADDQ    R9, DI
-	ADDQ    R9, R8
+	ADDQ    $+8, CX
+	MOVQ    (CX), R9
+	ADDQ    R10, R8
+	ADDQ    R10, R9
 	VPXORD  Z0, Z0, Z0
 	VPXORD  Z1, Z1, Z1
 	VPXORD  Z2, Z2, Z2
 	VPXORD  Z3, Z3, Z3
 	VPXORD  Z4, Z4, Z4
 	VPXORD  Z5, Z5, Z5
-	MOVQ    q+24(FP), R9
-	LEAQ    (R9)(BX*2), R10
-	ADDQ    BX, R10
-	MOVQ    dim+16(FP), R11
+	MOVQ    q+24(FP), R10
+	LEAQ    (R10)(BX*2), R11
+	ADDQ    BX, R11
+	MOVQ    dim+16(FP), R12
 
 scoresBF166_loopAVX512:
-	VPMOVZXWD.Z      (DI), K1, Z6
+	VPMOVZXWD.Z      (R8), K1, Z6
 	VPSLLD           $0x10, Z6, Z6
-	PREFETCHT0       (R8)
-	VFMADD231PS.BCST (R9), Z6, Z0
-	VFMADD231PS.BCST (R9)(BX*1), Z6, Z1
-	VFMADD231PS.BCST (R9)(BX*2), Z6, Z2
-	VFMADD231PS.BCST (R10), Z6, Z3
-	VFMADD231PS.BCST (R10)(BX*1), Z6, Z4
-	VFMADD231PS.BCST (R10)(BX*2), Z6, Z5
-	ADDQ             $+4, R9
+	PREFETCHT0       (R9)
+	PREFETCHT1       (R8)(DI*1)
+	VFMADD231PS.BCST (R10), Z6, Z0
+	VFMADD231PS.BCST (R10)(BX*1), Z6, Z1
+	VFMADD231PS.BCST (R10)(BX*2), Z6, Z2
+	VFMADD231PS.BCST (R11), Z6, Z3
+	VFMADD231PS.BCST (R11)(BX*1), Z6, Z4
+	VFMADD231PS.BCST (R11)(BX*2), Z6, Z5
 	ADDQ             $+4, R10
-	ADDQ             SI, DI
+	ADDQ             $+4, R11
 	ADDQ             SI, R8
-	DECQ             R11
+	ADDQ             SI, R9
+	DECQ             R12
 	JNZ              scoresBF166_loopAVX512
-	MOVQ             ldo+80(FP), R8
-	SHLQ             $0x02, R8
-	MOVQ             DX, DI
-	VBROADCASTSS     scale+64(FP), Z6
+	MOVQ             ldo+88(FP), R9
+	SHLQ             $0x02, R9
+	MOVQ             DX, R8
+	VBROADCASTSS     scale+72(FP), Z6
 	VMULPS           Z6, Z0, Z0
-	VMOVUPS          Z0, (DI)
-	ADDQ             R8, DI
+	VMOVUPS          Z0, (R8)
+	ADDQ             R9, R8
 	VMULPS           Z6, Z1, Z1
-	VMOVUPS          Z1, (DI)
-	ADDQ             R8, DI
+	VMOVUPS          Z1, (R8)
+	ADDQ             R9, R8
 	VMULPS           Z6, Z2, Z2
-	VMOVUPS          Z2, (DI)
-	ADDQ             R8, DI
+	VMOVUPS          Z2, (R8)
+	ADDQ             R9, R8
 	VMULPS           Z6, Z3, Z3
-	VMOVUPS          Z3, (DI)
-	ADDQ             R8, DI
+	VMOVUPS          Z3, (R8)
+	ADDQ             R9, R8
 	VMULPS           Z6, Z4, Z4
-	VMOVUPS          Z4, (DI)
-	ADDQ             R8, DI
+	VMOVUPS          Z4, (R8)
+	ADDQ             R9, R8
 	VMULPS           Z6, Z5, Z5
-	VMOVUPS          Z5, (DI)
-	ADDQ             R8, DI
-	MOVQ             size+8(FP), DI
-	LEAQ             (DX)(DI*4), DX
-	SUBQ             DI, AX
+	VMOVUPS          Z5, (R8)
+	ADDQ             R9, R8
+	MOVQ             size+8(FP), R8
+	LEAQ             (DX)(R8*4), DX
+	SUBQ             R8, AX
 	JG               scoresBF166_runAVX512
 	VZEROUPPER
 	RET
 
-// func valuesBF161xAVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int, cols int)
+// func valuesBF161xAVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, ahead int, dst *float32, ldd int, cols int)
 // Requires: AVX, AVX512F, BMI2, CMOV, MMX+
-TEXT ·valuesBF161xAVX512(SB), NOSPLIT, $0-80
-	MOVQ      cols+72(FP), AX
+TEXT ·valuesBF161xAVX512(SB), NOSPLIT, $0-88
+	MOVQ      cols+80(FP), AX
 	MOVQ      $+1, CX
 	SHLXQ     AX, CX, CX
 	DECQ      CX
 	KMOVW     CX, K1
-	MOVQ      dst+56(FP), AX
-	MOVQ      ldd+64(FP), CX
+	MOVQ      dst+64(FP), AX
+	MOVQ      ldd+72(FP), CX
 	SHLQ      $0x02, CX
 	VMOVUPS.Z (AX), K1, Z0
 	MOVQ      n+0(FP), AX
@@ -7881,125 +7751,10 @@ TEXT ·valuesBF161xAVX512(SB), NOSPLIT, $0-80
 	SHLQ      $0x02, BX
 	MOVQ      ldv+48(FP), BX
 	SHLQ      $0x01, BX
-
-valuesBF161x_runAVX512:
-	MOVQ    size+8(FP), SI
-	CMPQ    AX, SI
-	CMOVQLT AX, SI
-	SUBQ    SI, AX
-	MOVQ    offset+40(FP), R9
-	SHLQ    $0x01, R9
-	MOVQ    (CX), DI
-	ADDQ    $+8, CX
-	MOVQ    (CX), R8
-	ADDQ    R9, DI
-	ADDQ    R9, R8
-
-valuesBF161x_loopAVX512:
-	VPMOVZXWD.Z      (DI), K1, Z1
-	VPSLLD           $0x10, Z1, Z1
-	VFMADD231PS.BCST (DX), Z1, Z0
-	PREFETCHT0       (R8)
-	ADDQ             $+4, DX
-	ADDQ             BX, DI
-	ADDQ             BX, R8
-	DECQ             SI
-	JNZ              valuesBF161x_loopAVX512
-	TESTQ            AX, AX
-	JG               valuesBF161x_runAVX512
-	MOVQ             dst+56(FP), AX
-	MOVQ             ldd+64(FP), CX
-	SHLQ             $0x02, CX
-	VMOVUPS          Z0, K1, (AX)
-	VZEROUPPER
-	RET
-
-// func valuesBF161x64AVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int)
-// Requires: AVX, AVX512F, CMOV, MMX+
-TEXT ·valuesBF161x64AVX512(SB), NOSPLIT, $0-72
-	MOVQ    dst+56(FP), AX
-	MOVQ    ldd+64(FP), CX
-	SHLQ    $0x02, CX
-	VMOVUPS (AX), Z0
-	VMOVUPS 64(AX), Z1
-	VMOVUPS 128(AX), Z2
-	VMOVUPS 192(AX), Z3
-	MOVQ    n+0(FP), AX
-	MOVQ    v+32(FP), CX
-	MOVQ    p+16(FP), DX
-	MOVQ    ldp+24(FP), BX
-	SHLQ    $0x02, BX
-	MOVQ    ldv+48(FP), BX
-	SHLQ    $0x01, BX
-
-valuesBF161x64_runAVX512:
-	MOVQ    size+8(FP), SI
-	CMPQ    AX, SI
-	CMOVQLT AX, SI
-	SUBQ    SI, AX
-	MOVQ    offset+40(FP), R9
-	SHLQ    $0x01, R9
-	MOVQ    (CX), DI
-	ADDQ    $+8, CX
-	MOVQ    (CX), R8
-	ADDQ    R9, DI
-	ADDQ    R9, R8
-
-valuesBF161x64_loopAVX512:
-	VBROADCASTSS (DX), Z4
-	VPMOVZXWD    (DI), Z5
-	VPSLLD       $0x10, Z5, Z5
-	VFMADD231PS  Z5, Z4, Z0
-	VPMOVZXWD    32(DI), Z5
-	VPSLLD       $0x10, Z5, Z5
-	VFMADD231PS  Z5, Z4, Z1
-	VPMOVZXWD    64(DI), Z5
-	VPSLLD       $0x10, Z5, Z5
-	VFMADD231PS  Z5, Z4, Z2
-	VPMOVZXWD    96(DI), Z5
-	VPSLLD       $0x10, Z5, Z5
-	VFMADD231PS  Z5, Z4, Z3
-	PREFETCHT0   (R8)
-	PREFETCHT0   64(R8)
-	ADDQ         $+4, DX
-	ADDQ         BX, DI
-	ADDQ         BX, R8
-	DECQ         SI
-	JNZ          valuesBF161x64_loopAVX512
-	TESTQ        AX, AX
-	JG           valuesBF161x64_runAVX512
-	MOVQ         dst+56(FP), AX
-	MOVQ         ldd+64(FP), CX
-	SHLQ         $0x02, CX
-	VMOVUPS      Z0, (AX)
-	VMOVUPS      Z1, 64(AX)
-	VMOVUPS      Z2, 128(AX)
-	VMOVUPS      Z3, 192(AX)
-	VZEROUPPER
-	RET
-
-// func valuesBF162xAVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int, cols int)
-// Requires: AVX, AVX512F, BMI2, CMOV, MMX+
-TEXT ·valuesBF162xAVX512(SB), NOSPLIT, $0-80
-	MOVQ      cols+72(FP), AX
-	MOVQ      $+1, CX
-	SHLXQ     AX, CX, CX
-	DECQ      CX
-	KMOVW     CX, K1
-	MOVQ      dst+56(FP), AX
-	MOVQ      ldd+64(FP), CX
-	SHLQ      $0x02, CX
-	VMOVUPS.Z (AX), K1, Z0
-	VMOVUPS.Z (AX)(CX*1), K1, Z1
-	MOVQ      n+0(FP), AX
-	MOVQ      v+32(FP), CX
-	MOVQ      p+16(FP), DX
-	MOVQ      ldp+24(FP), BX
-	SHLQ      $0x02, BX
-	MOVQ      ldv+48(FP), SI
+	MOVQ      ahead+56(FP), SI
 	SHLQ      $0x01, SI
 
-valuesBF162x_runAVX512:
+valuesBF161x_runAVX512:
 	MOVQ    size+8(FP), DI
 	CMPQ    AX, DI
 	CMOVQLT AX, DI
@@ -8012,32 +7767,157 @@ valuesBF162x_runAVX512:
 	ADDQ    R10, R8
 	ADDQ    R10, R9
 
+valuesBF161x_loopAVX512:
+	VPMOVZXWD.Z      (R8), K1, Z1
+	VPSLLD           $0x10, Z1, Z1
+	VFMADD231PS.BCST (DX), Z1, Z0
+	PREFETCHT0       (R9)
+	PREFETCHT1       (R8)(SI*1)
+	ADDQ             $+4, DX
+	ADDQ             BX, R8
+	ADDQ             BX, R9
+	DECQ             DI
+	JNZ              valuesBF161x_loopAVX512
+	TESTQ            AX, AX
+	JG               valuesBF161x_runAVX512
+	MOVQ             dst+64(FP), AX
+	MOVQ             ldd+72(FP), CX
+	SHLQ             $0x02, CX
+	VMOVUPS          Z0, K1, (AX)
+	VZEROUPPER
+	RET
+
+// func valuesBF161x64AVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, ahead int, dst *float32, ldd int)
+// Requires: AVX, AVX512F, CMOV, MMX+
+TEXT ·valuesBF161x64AVX512(SB), NOSPLIT, $0-80
+	MOVQ    dst+64(FP), AX
+	MOVQ    ldd+72(FP), CX
+	SHLQ    $0x02, CX
+	VMOVUPS (AX), Z0
+	VMOVUPS 64(AX), Z1
+	VMOVUPS 128(AX), Z2
+	VMOVUPS 192(AX), Z3
+	MOVQ    n+0(FP), AX
+	MOVQ    v+32(FP), CX
+	MOVQ    p+16(FP), DX
+	MOVQ    ldp+24(FP), BX
+	SHLQ    $0x02, BX
+	MOVQ    ldv+48(FP), BX
+	SHLQ    $0x01, BX
+	MOVQ    ahead+56(FP), SI
+	SHLQ    $0x01, SI
+
+valuesBF161x64_runAVX512:
+	MOVQ    size+8(FP), DI
+	CMPQ    AX, DI
+	CMOVQLT AX, DI
+	SUBQ    DI, AX
+	MOVQ    offset+40(FP), R10
+	SHLQ    $0x01, R10
+	MOVQ    (CX), R8
+	ADDQ    $+8, CX
+	MOVQ    (CX), R9
+	ADDQ    R10, R8
+	ADDQ    R10, R9
+
+valuesBF161x64_loopAVX512:
+	VBROADCASTSS (DX), Z4
+	VPMOVZXWD    (R8), Z5
+	VPSLLD       $0x10, Z5, Z5
+	VFMADD231PS  Z5, Z4, Z0
+	VPMOVZXWD    32(R8), Z5
+	VPSLLD       $0x10, Z5, Z5
+	VFMADD231PS  Z5, Z4, Z1
+	VPMOVZXWD    64(R8), Z5
+	VPSLLD       $0x10, Z5, Z5
+	VFMADD231PS  Z5, Z4, Z2
+	VPMOVZXWD    96(R8), Z5
+	VPSLLD       $0x10, Z5, Z5
+	VFMADD231PS  Z5, Z4, Z3
+	PREFETCHT0   (R9)
+	PREFETCHT1   (R8)(SI*1)
+	PREFETCHT0   64(R9)
+	PREFETCHT1   64(R8)(SI*1)
+	ADDQ         $+4, DX
+	ADDQ         BX, R8
+	ADDQ         BX, R9
+	DECQ         DI
+	JNZ          valuesBF161x64_loopAVX512
+	TESTQ        AX, AX
+	JG           valuesBF161x64_runAVX512
+	MOVQ         dst+64(FP), AX
+	MOVQ         ldd+72(FP), CX
+	SHLQ         $0x02, CX
+	VMOVUPS      Z0, (AX)
+	VMOVUPS      Z1, 64(AX)
+	VMOVUPS      Z2, 128(AX)
+	VMOVUPS      Z3, 192(AX)
+	VZEROUPPER
+	RET
+
+// func valuesBF162xAVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, ahead int, dst *float32, ldd int, cols int)
+// Requires: AVX, AVX512F, BMI2, CMOV, MMX+
+TEXT ·valuesBF162xAVX512(SB), NOSPLIT, $0-88
+	MOVQ      cols+80(FP), AX
+	MOVQ      $+1, CX
+	SHLXQ     AX, CX, CX
+	DECQ      CX
+	KMOVW     CX, K1
+	MOVQ      dst+64(FP), AX
+	MOVQ      ldd+72(FP), CX
+	SHLQ      $0x02, CX
+	VMOVUPS.Z (AX), K1, Z0
+	VMOVUPS.Z (AX)(CX*1), K1, Z1
+	MOVQ      n+0(FP), AX
+	MOVQ      v+32(FP), CX
+	MOVQ      p+16(FP), DX
+	MOVQ      ldp+24(FP), BX
+	SHLQ      $0x02, BX
+	MOVQ      ldv+48(FP), SI
+	SHLQ      $0x01, SI
+	MOVQ      ahead+56(FP), DI
+	SHLQ      $0x01, DI
+
+valuesBF162x_runAVX512:
+	MOVQ    size+8(FP), R8
+	CMPQ    AX, R8
+	CMOVQLT AX, R8
+	SUBQ    R8, AX
+	MOVQ    offset+40(FP), R11
+	SHLQ    $0x01, R11
+	MOVQ    (CX), R9
+	ADDQ    $+8, CX
+	MOVQ    (CX), R10
+	ADDQ    R11, R9
+	ADDQ    R11, R10
+
 valuesBF162x_loopAVX512:
-	VPMOVZXWD.Z      (R8), K1, Z2
+	VPMOVZXWD.Z      (R9), K1, Z2
 	VPSLLD           $0x10, Z2, Z2
 	VFMADD231PS.BCST (DX), Z2, Z0
 	VFMADD231PS.BCST (DX)(BX*1), Z2, Z1
-	PREFETCHT0       (R9)
+	PREFETCHT0       (R10)
+	PREFETCHT1       (R9)(DI*1)
 	ADDQ             $+4, DX
-	ADDQ             SI, R8
 	ADDQ             SI, R9
-	DECQ             DI
+	ADDQ             SI, R10
+	DECQ             R8
 	JNZ              valuesBF162x_loopAVX512
 	TESTQ            AX, AX
 	JG               valuesBF162x_runAVX512
-	MOVQ             dst+56(FP), AX
-	MOVQ             ldd+64(FP), CX
+	MOVQ             dst+64(FP), AX
+	MOVQ             ldd+72(FP), CX
 	SHLQ             $0x02, CX
 	VMOVUPS          Z0, K1, (AX)
 	VMOVUPS          Z1, K1, (AX)(CX*1)
 	VZEROUPPER
 	RET
 
-// func valuesBF162x64AVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int)
+// func valuesBF162x64AVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, ahead int, dst *float32, ldd int)
 // Requires: AVX, AVX512F, CMOV, MMX+
-TEXT ·valuesBF162x64AVX512(SB), NOSPLIT, $0-72
-	MOVQ    dst+56(FP), AX
-	MOVQ    ldd+64(FP), CX
+TEXT ·valuesBF162x64AVX512(SB), NOSPLIT, $0-80
+	MOVQ    dst+64(FP), AX
+	MOVQ    ldd+72(FP), CX
 	SHLQ    $0x02, CX
 	VMOVUPS (AX), Z0
 	VMOVUPS 64(AX), Z1
@@ -8054,28 +7934,30 @@ TEXT ·valuesBF162x64AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, BX
 	MOVQ    ldv+48(FP), SI
 	SHLQ    $0x01, SI
+	MOVQ    ahead+56(FP), DI
+	SHLQ    $0x01, DI
 
 valuesBF162x64_runAVX512:
-	MOVQ    size+8(FP), DI
-	CMPQ    AX, DI
-	CMOVQLT AX, DI
-	SUBQ    DI, AX
-	MOVQ    offset+40(FP), R10
-	SHLQ    $0x01, R10
-	MOVQ    (CX), R8
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), R8
+	CMPQ    AX, R8
+	CMOVQLT AX, R8
+	SUBQ    R8, AX
+	MOVQ    offset+40(FP), R11
+	SHLQ    $0x01, R11
 	MOVQ    (CX), R9
-	ADDQ    R10, R8
-	ADDQ    R10, R9
+	ADDQ    $+8, CX
+	MOVQ    (CX), R10
+	ADDQ    R11, R9
+	ADDQ    R11, R10
 
 valuesBF162x64_loopAVX512:
-	VPMOVZXWD    (R8), Z9
+	VPMOVZXWD    (R9), Z9
 	VPSLLD       $0x10, Z9, Z9
-	VPMOVZXWD    32(R8), Z10
+	VPMOVZXWD    32(R9), Z10
 	VPSLLD       $0x10, Z10, Z10
-	VPMOVZXWD    64(R8), Z11
+	VPMOVZXWD    64(R9), Z11
 	VPSLLD       $0x10, Z11, Z11
-	VPMOVZXWD    96(R8), Z12
+	VPMOVZXWD    96(R9), Z12
 	VPSLLD       $0x10, Z12, Z12
 	VBROADCASTSS (DX), Z8
 	VFMADD231PS  Z9, Z8, Z0
@@ -8087,17 +7969,19 @@ valuesBF162x64_loopAVX512:
 	VFMADD231PS  Z10, Z8, Z5
 	VFMADD231PS  Z11, Z8, Z6
 	VFMADD231PS  Z12, Z8, Z7
-	PREFETCHT0   (R9)
-	PREFETCHT0   64(R9)
+	PREFETCHT0   (R10)
+	PREFETCHT1   (R9)(DI*1)
+	PREFETCHT0   64(R10)
+	PREFETCHT1   64(R9)(DI*1)
 	ADDQ         $+4, DX
-	ADDQ         SI, R8
 	ADDQ         SI, R9
-	DECQ         DI
+	ADDQ         SI, R10
+	DECQ         R8
 	JNZ          valuesBF162x64_loopAVX512
 	TESTQ        AX, AX
 	JG           valuesBF162x64_runAVX512
-	MOVQ         dst+56(FP), AX
-	MOVQ         ldd+64(FP), CX
+	MOVQ         dst+64(FP), AX
+	MOVQ         ldd+72(FP), CX
 	SHLQ         $0x02, CX
 	VMOVUPS      Z0, (AX)
 	VMOVUPS      Z1, 64(AX)
@@ -8110,16 +7994,16 @@ valuesBF162x64_loopAVX512:
 	VZEROUPPER
 	RET
 
-// func valuesBF163xAVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int, cols int)
+// func valuesBF163xAVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, ahead int, dst *float32, ldd int, cols int)
 // Requires: AVX, AVX512F, BMI2, CMOV, MMX+
-TEXT ·valuesBF163xAVX512(SB), NOSPLIT, $0-80
-	MOVQ      cols+72(FP), AX
+TEXT ·valuesBF163xAVX512(SB), NOSPLIT, $0-88
+	MOVQ      cols+80(FP), AX
 	MOVQ      $+1, CX
 	SHLXQ     AX, CX, CX
 	DECQ      CX
 	KMOVW     CX, K1
-	MOVQ      dst+56(FP), AX
-	MOVQ      ldd+64(FP), CX
+	MOVQ      dst+64(FP), AX
+	MOVQ      ldd+72(FP), CX
 	SHLQ      $0x02, CX
 	VMOVUPS.Z (AX), K1, Z0
 	VMOVUPS.Z (AX)(CX*1), K1, Z1
@@ -8131,36 +8015,39 @@ TEXT ·valuesBF163xAVX512(SB), NOSPLIT, $0-80
 	SHLQ      $0x02, BX
 	MOVQ      ldv+48(FP), SI
 	SHLQ      $0x01, SI
+	MOVQ      ahead+56(FP), DI
+	SHLQ      $0x01, DI
 
 valuesBF163x_runAVX512:
-	MOVQ    size+8(FP), DI
-	CMPQ    AX, DI
-	CMOVQLT AX, DI
-	SUBQ    DI, AX
-	MOVQ    offset+40(FP), R10
-	SHLQ    $0x01, R10
-	MOVQ    (CX), R8
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), R8
+	CMPQ    AX, R8
+	CMOVQLT AX, R8
+	SUBQ    R8, AX
+	MOVQ    offset+40(FP), R11
+	SHLQ    $0x01, R11
 	MOVQ    (CX), R9
-	ADDQ    R10, R8
-	ADDQ    R10, R9
+	ADDQ    $+8, CX
+	MOVQ    (CX), R10
+	ADDQ    R11, R9
+	ADDQ    R11, R10
 
 valuesBF163x_loopAVX512:
-	VPMOVZXWD.Z      (R8), K1, Z3
+	VPMOVZXWD.Z      (R9), K1, Z3
 	VPSLLD           $0x10, Z3, Z3
 	VFMADD231PS.BCST (DX), Z3, Z0
 	VFMADD231PS.BCST (DX)(BX*1), Z3, Z1
 	VFMADD231PS.BCST (DX)(BX*2), Z3, Z2
-	PREFETCHT0       (R9)
+	PREFETCHT0       (R10)
+	PREFETCHT1       (R9)(DI*1)
 	ADDQ             $+4, DX
-	ADDQ             SI, R8
 	ADDQ             SI, R9
-	DECQ             DI
+	ADDQ             SI, R10
+	DECQ             R8
 	JNZ              valuesBF163x_loopAVX512
 	TESTQ            AX, AX
 	JG               valuesBF163x_runAVX512
-	MOVQ             dst+56(FP), AX
-	MOVQ             ldd+64(FP), CX
+	MOVQ             dst+64(FP), AX
+	MOVQ             ldd+72(FP), CX
 	SHLQ             $0x02, CX
 	VMOVUPS          Z0, K1, (AX)
 	VMOVUPS          Z1, K1, (AX)(CX*1)
@@ -8168,11 +8055,11 @@ valuesBF163x_loopAVX512:
 	VZEROUPPER
 	RET
 
-// func valuesBF163x64AVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int)
+// func valuesBF163x64AVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, ahead int, dst *float32, ldd int)
 // Requires: AVX, AVX512F, CMOV, MMX+
-TEXT ·valuesBF163x64AVX512(SB), NOSPLIT, $0-72
-	MOVQ    dst+56(FP), AX
-	MOVQ    ldd+64(FP), CX
+TEXT ·valuesBF163x64AVX512(SB), NOSPLIT, $0-80
+	MOVQ    dst+64(FP), AX
+	MOVQ    ldd+72(FP), CX
 	SHLQ    $0x02, CX
 	VMOVUPS (AX), Z0
 	VMOVUPS 64(AX), Z1
@@ -8193,28 +8080,30 @@ TEXT ·valuesBF163x64AVX512(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, BX
 	MOVQ    ldv+48(FP), SI
 	SHLQ    $0x01, SI
+	MOVQ    ahead+56(FP), DI
+	SHLQ    $0x01, DI
 
 valuesBF163x64_runAVX512:
-	MOVQ    size+8(FP), DI
-	CMPQ    AX, DI
-	CMOVQLT AX, DI
-	SUBQ    DI, AX
-	MOVQ    offset+40(FP), R10
-	SHLQ    $0x01, R10
-	MOVQ    (CX), R8
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), R8
+	CMPQ    AX, R8
+	CMOVQLT AX, R8
+	SUBQ    R8, AX
+	MOVQ    offset+40(FP), R11
+	SHLQ    $0x01, R11
 	MOVQ    (CX), R9
-	ADDQ    R10, R8
-	ADDQ    R10, R9
+	ADDQ    $+8, CX
+	MOVQ    (CX), R10
+	ADDQ    R11, R9
+	ADDQ    R11, R10
 
 valuesBF163x64_loopAVX512:
-	VPMOVZXWD    (R8), Z13
+	VPMOVZXWD    (R9), Z13
 	VPSLLD       $0x10, Z13, Z13
-	VPMOVZXWD    32(R8), Z14
+	VPMOVZXWD    32(R9), Z14
 	VPSLLD       $0x10, Z14, Z14
-	VPMOVZXWD    64(R8), Z15
+	VPMOVZXWD    64(R9), Z15
 	VPSLLD       $0x10, Z15, Z15
-	VPMOVZXWD    96(R8), Z16
+	VPMOVZXWD    96(R9), Z16
 	VPSLLD       $0x10, Z16, Z16
 	VBROADCASTSS (DX), Z12
 	VFMADD231PS  Z13, Z12, Z0
@@ -8231,17 +8120,19 @@ valuesBF163x64_loopAVX512:
 	VFMADD231PS  Z14, Z12, Z9
 	VFMADD231PS  Z15, Z12, Z10
 	VFMADD231PS  Z16, Z12, Z11
-	PREFETCHT0   (R9)
-	PREFETCHT0   64(R9)
+	PREFETCHT0   (R10)
+	PREFETCHT1   (R9)(DI*1)
+	PREFETCHT0   64(R10)
+	PREFETCHT1   64(R9)(DI*1)
 	ADDQ         $+4, DX
-	ADDQ         SI, R8
 	ADDQ         SI, R9
-	DECQ         DI
+	ADDQ         SI, R10
+	DECQ         R8
 	JNZ          valuesBF163x64_loopAVX512
 	TESTQ        AX, AX
 	JG           valuesBF163x64_runAVX512
-	MOVQ         dst+56(FP), AX
-	MOVQ         ldd+64(FP), CX
+	MOVQ         dst+64(FP), AX
+	MOVQ         ldd+72(FP), CX
 	SHLQ         $0x02, CX
 	VMOVUPS      Z0, (AX)
 	VMOVUPS      Z1, 64(AX)
@@ -8258,16 +8149,16 @@ valuesBF163x64_loopAVX512:
 	VZEROUPPER
 	RET
 
-// func valuesBF164xAVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int, cols int)
+// func valuesBF164xAVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, ahead int, dst *float32, ldd int, cols int)
 // Requires: AVX, AVX512F, BMI2, CMOV, MMX+
-TEXT ·valuesBF164xAVX512(SB), NOSPLIT, $0-80
-	MOVQ      cols+72(FP), AX
+TEXT ·valuesBF164xAVX512(SB), NOSPLIT, $0-88
+	MOVQ      cols+80(FP), AX
 	MOVQ      $+1, CX
 	SHLXQ     AX, CX, CX
 	DECQ      CX
 	KMOVW     CX, K1
-	MOVQ      dst+56(FP), AX
-	MOVQ      ldd+64(FP), CX
+	MOVQ      dst+64(FP), AX
+	MOVQ      ldd+72(FP), CX
 	SHLQ      $0x02, CX
 	LEAQ      (AX)(CX*2), DX
 	ADDQ      CX, DX
@@ -8284,38 +8175,41 @@ TEXT ·valuesBF164xAVX512(SB), NOSPLIT, $0-80
 	ADDQ      BX, SI
 	MOVQ      ldv+48(FP), DI
 	SHLQ      $0x01, DI
+	MOVQ      ahead+56(FP), R8
+	SHLQ      $0x01, R8
 
 valuesBF164x_runAVX512:
-	MOVQ    size+8(FP), R8
-	CMPQ    AX, R8
-	CMOVQLT AX, R8
-	SUBQ    R8, AX
-	MOVQ    offset+40(FP), R11
-	SHLQ    $0x01, R11
-	MOVQ    (CX), R9
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), R9
+	CMPQ    AX, R9
+	CMOVQLT AX, R9
+	SUBQ    R9, AX
+	MOVQ    offset+40(FP), R12
+	SHLQ    $0x01, R12
 	MOVQ    (CX), R10
-	ADDQ    R11, R9
-	ADDQ    R11, R10
+	ADDQ    $+8, CX
+	MOVQ    (CX), R11
+	ADDQ    R12, R10
+	ADDQ    R12, R11
 
 valuesBF164x_loopAVX512:
-	VPMOVZXWD.Z      (R9), K1, Z4
+	VPMOVZXWD.Z      (R10), K1, Z4
 	VPSLLD           $0x10, Z4, Z4
 	VFMADD231PS.BCST (DX), Z4, Z0
 	VFMADD231PS.BCST (DX)(BX*1), Z4, Z1
 	VFMADD231PS.BCST (DX)(BX*2), Z4, Z2
 	VFMADD231PS.BCST (SI), Z4, Z3
-	PREFETCHT0       (R10)
+	PREFETCHT0       (R11)
+	PREFETCHT1       (R10)(R8*1)
 	ADDQ             $+4, DX
 	ADDQ             $+4, SI
-	ADDQ             DI, R9
 	ADDQ             DI, R10
-	DECQ             R8
+	ADDQ             DI, R11
+	DECQ             R9
 	JNZ              valuesBF164x_loopAVX512
 	TESTQ            AX, AX
 	JG               valuesBF164x_runAVX512
-	MOVQ             dst+56(FP), AX
-	MOVQ             ldd+64(FP), CX
+	MOVQ             dst+64(FP), AX
+	MOVQ             ldd+72(FP), CX
 	SHLQ             $0x02, CX
 	LEAQ             (AX)(CX*2), DX
 	ADDQ             CX, DX
@@ -8326,11 +8220,11 @@ valuesBF164x_loopAVX512:
 	VZEROUPPER
 	RET
 
-// func valuesBF164x64AVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int)
+// func valuesBF164x64AVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, ahead int, dst *float32, ldd int)
 // Requires: AVX, AVX512F, CMOV, MMX+
-TEXT ·valuesBF164x64AVX512(SB), NOSPLIT, $0-72
-	MOVQ    dst+56(FP), AX
-	MOVQ    ldd+64(FP), CX
+TEXT ·valuesBF164x64AVX512(SB), NOSPLIT, $0-80
+	MOVQ    dst+64(FP), AX
+	MOVQ    ldd+72(FP), CX
 	SHLQ    $0x02, CX
 	LEAQ    (AX)(CX*2), DX
 	ADDQ    CX, DX
@@ -8359,28 +8253,30 @@ TEXT ·valuesBF164x64AVX512(SB), NOSPLIT, $0-72
 	ADDQ    BX, SI
 	MOVQ    ldv+48(FP), DI
 	SHLQ    $0x01, DI
+	MOVQ    ahead+56(FP), R8
+	SHLQ    $0x01, R8
 
 valuesBF164x64_runAVX512:
-	MOVQ    size+8(FP), R8
-	CMPQ    AX, R8
-	CMOVQLT AX, R8
-	SUBQ    R8, AX
-	MOVQ    offset+40(FP), R11
-	SHLQ    $0x01, R11
-	MOVQ    (CX), R9
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), R9
+	CMPQ    AX, R9
+	CMOVQLT AX, R9
+	SUBQ    R9, AX
+	MOVQ    offset+40(FP), R12
+	SHLQ    $0x01, R12
 	MOVQ    (CX), R10
-	ADDQ    R11, R9
-	ADDQ    R11, R10
+	ADDQ    $+8, CX
+	MOVQ    (CX), R11
+	ADDQ    R12, R10
+	ADDQ    R12, R11
 
 valuesBF164x64_loopAVX512:
-	VPMOVZXWD    (R9), Z17
+	VPMOVZXWD    (R10), Z17
 	VPSLLD       $0x10, Z17, Z17
-	VPMOVZXWD    32(R9), Z18
+	VPMOVZXWD    32(R10), Z18
 	VPSLLD       $0x10, Z18, Z18
-	VPMOVZXWD    64(R9), Z19
+	VPMOVZXWD    64(R10), Z19
 	VPSLLD       $0x10, Z19, Z19
-	VPMOVZXWD    96(R9), Z20
+	VPMOVZXWD    96(R10), Z20
 	VPSLLD       $0x10, Z20, Z20
 	VBROADCASTSS (DX), Z16
 	VFMADD231PS  Z17, Z16, Z0
@@ -8402,18 +8298,20 @@ valuesBF164x64_loopAVX512:
 	VFMADD231PS  Z18, Z16, Z13
 	VFMADD231PS  Z19, Z16, Z14
 	VFMADD231PS  Z20, Z16, Z15
-	PREFETCHT0   (R10)
-	PREFETCHT0   64(R10)
+	PREFETCHT0   (R11)
+	PREFETCHT1   (R10)(R8*1)
+	PREFETCHT0   64(R11)
+	PREFETCHT1   64(R10)(R8*1)
 	ADDQ         $+4, DX
 	ADDQ         $+4, SI
-	ADDQ         DI, R9
 	ADDQ         DI, R10
-	DECQ         R8
+	ADDQ         DI, R11
+	DECQ         R9
 	JNZ          valuesBF164x64_loopAVX512
 	TESTQ        AX, AX
 	JG           valuesBF164x64_runAVX512
-	MOVQ         dst+56(FP), AX
-	MOVQ         ldd+64(FP), CX
+	MOVQ         dst+64(FP), AX
+	MOVQ         ldd+72(FP), CX
 	SHLQ         $0x02, CX
 	LEAQ         (AX)(CX*2), DX
 	ADDQ         CX, DX
@@ -8436,16 +8334,16 @@ valuesBF164x64_loopAVX512:
 	VZEROUPPER
 	RET
 
-// func valuesBF165xAVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int, cols int)
+// func valuesBF165xAVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, ahead int, dst *float32, ldd int, cols int)
 // Requires: AVX, AVX512F, BMI2, CMOV, MMX+
-TEXT ·valuesBF165xAVX512(SB), NOSPLIT, $0-80
-	MOVQ      cols+72(FP), AX
+TEXT ·valuesBF165xAVX512(SB), NOSPLIT, $0-88
+	MOVQ      cols+80(FP), AX
 	MOVQ      $+1, CX
 	SHLXQ     AX, CX, CX
 	DECQ      CX
 	KMOVW     CX, K1
-	MOVQ      dst+56(FP), AX
-	MOVQ      ldd+64(FP), CX
+	MOVQ      dst+64(FP), AX
+	MOVQ      ldd+72(FP), CX
 	SHLQ      $0x02, CX
 	LEAQ      (AX)(CX*2), DX
 	ADDQ      CX, DX
@@ -8463,39 +8361,42 @@ TEXT ·valuesBF165xAVX512(SB), NOSPLIT, $0-80
 	ADDQ      BX, SI
 	MOVQ      ldv+48(FP), DI
 	SHLQ      $0x01, DI
+	MOVQ      ahead+56(FP), R8
+	SHLQ      $0x01, R8
 
 valuesBF165x_runAVX512:
-	MOVQ    size+8(FP), R8
-	CMPQ    AX, R8
-	CMOVQLT AX, R8
-	SUBQ    R8, AX
-	MOVQ    offset+40(FP), R11
-	SHLQ    $0x01, R11
-	MOVQ    (CX), R9
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), R9
+	CMPQ    AX, R9
+	CMOVQLT AX, R9
+	SUBQ    R9, AX
+	MOVQ    offset+40(FP), R12
+	SHLQ    $0x01, R12
 	MOVQ    (CX), R10
-	ADDQ    R11, R9
-	ADDQ    R11, R10
+	ADDQ    $+8, CX
+	MOVQ    (CX), R11
+	ADDQ    R12, R10
+	ADDQ    R12, R11
 
 valuesBF165x_loopAVX512:
-	VPMOVZXWD.Z      (R9), K1, Z5
+	VPMOVZXWD.Z      (R10), K1, Z5
 	VPSLLD           $0x10, Z5, Z5
 	VFMADD231PS.BCST (DX), Z5, Z0
 	VFMADD231PS.BCST (DX)(BX*1), Z5, Z1
 	VFMADD231PS.BCST (DX)(BX*2), Z5, Z2
 	VFMADD231PS.BCST (SI), Z5, Z3
 	VFMADD231PS.BCST (SI)(BX*1), Z5, Z4
-	PREFETCHT0       (R10)
+	PREFETCHT0       (R11)
+	PREFETCHT1       (R10)(R8*1)
 	ADDQ             $+4, DX
 	ADDQ             $+4, SI
-	ADDQ             DI, R9
 	ADDQ             DI, R10
-	DECQ             R8
+	ADDQ             DI, R11
+	DECQ             R9
 	JNZ              valuesBF165x_loopAVX512
 	TESTQ            AX, AX
 	JG               valuesBF165x_runAVX512
-	MOVQ             dst+56(FP), AX
-	MOVQ             ldd+64(FP), CX
+	MOVQ             dst+64(FP), AX
+	MOVQ             ldd+72(FP), CX
 	SHLQ             $0x02, CX
 	LEAQ             (AX)(CX*2), DX
 	ADDQ             CX, DX
@@ -8507,11 +8408,11 @@ valuesBF165x_loopAVX512:
 	VZEROUPPER
 	RET
 
-// func valuesBF165x64AVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int)
+// func valuesBF165x64AVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, ahead int, dst *float32, ldd int)
 // Requires: AVX, AVX512F, CMOV, MMX+
-TEXT ·valuesBF165x64AVX512(SB), NOSPLIT, $0-72
-	MOVQ    dst+56(FP), AX
-	MOVQ    ldd+64(FP), CX
+TEXT ·valuesBF165x64AVX512(SB), NOSPLIT, $0-80
+	MOVQ    dst+64(FP), AX
+	MOVQ    ldd+72(FP), CX
 	SHLQ    $0x02, CX
 	LEAQ    (AX)(CX*2), DX
 	ADDQ    CX, DX
@@ -8544,28 +8445,30 @@ TEXT ·valuesBF165x64AVX512(SB), NOSPLIT, $0-72
 	ADDQ    BX, SI
 	MOVQ    ldv+48(FP), DI
 	SHLQ    $0x01, DI
+	MOVQ    ahead+56(FP), R8
+	SHLQ    $0x01, R8
 
 valuesBF165x64_runAVX512:
-	MOVQ    size+8(FP), R8
-	CMPQ    AX, R8
-	CMOVQLT AX, R8
-	SUBQ    R8, AX
-	MOVQ    offset+40(FP), R11
-	SHLQ    $0x01, R11
-	MOVQ    (CX), R9
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), R9
+	CMPQ    AX, R9
+	CMOVQLT AX, R9
+	SUBQ    R9, AX
+	MOVQ    offset+40(FP), R12
+	SHLQ    $0x01, R12
 	MOVQ    (CX), R10
-	ADDQ    R11, R9
-	ADDQ    R11, R10
+	ADDQ    $+8, CX
+	MOVQ    (CX), R11
+	ADDQ    R12, R10
+	ADDQ    R12, R11
 
 valuesBF165x64_loopAVX512:
-	VPMOVZXWD    (R9), Z21
+	VPMOVZXWD    (R10), Z21
 	VPSLLD       $0x10, Z21, Z21
-	VPMOVZXWD    32(R9), Z22
+	VPMOVZXWD    32(R10), Z22
 	VPSLLD       $0x10, Z22, Z22
-	VPMOVZXWD    64(R9), Z23
+	VPMOVZXWD    64(R10), Z23
 	VPSLLD       $0x10, Z23, Z23
-	VPMOVZXWD    96(R9), Z24
+	VPMOVZXWD    96(R10), Z24
 	VPSLLD       $0x10, Z24, Z24
 	VBROADCASTSS (DX), Z20
 	VFMADD231PS  Z21, Z20, Z0
@@ -8592,18 +8495,20 @@ valuesBF165x64_loopAVX512:
 	VFMADD231PS  Z22, Z20, Z17
 	VFMADD231PS  Z23, Z20, Z18
 	VFMADD231PS  Z24, Z20, Z19
-	PREFETCHT0   (R10)
-	PREFETCHT0   64(R10)
+	PREFETCHT0   (R11)
+	PREFETCHT1   (R10)(R8*1)
+	PREFETCHT0   64(R11)
+	PREFETCHT1   64(R10)(R8*1)
 	ADDQ         $+4, DX
 	ADDQ         $+4, SI
-	ADDQ         DI, R9
 	ADDQ         DI, R10
-	DECQ         R8
+	ADDQ         DI, R11
+	DECQ         R9
 	JNZ          valuesBF165x64_loopAVX512
 	TESTQ        AX, AX
 	JG           valuesBF165x64_runAVX512
-	MOVQ         dst+56(FP), AX
-	MOVQ         ldd+64(FP), CX
+	MOVQ         dst+64(FP), AX
+	MOVQ         ldd+72(FP), CX
 	SHLQ         $0x02, CX
 	LEAQ         (AX)(CX*2), DX
 	ADDQ         CX, DX
@@ -8630,16 +8535,16 @@ valuesBF165x64_loopAVX512:
 	VZEROUPPER
 	RET
 
-// func valuesBF166xAVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int, cols int)
+// func valuesBF166xAVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, ahead int, dst *float32, ldd int, cols int)
 // Requires: AVX, AVX512F, BMI2, CMOV, MMX+
-TEXT ·valuesBF166xAVX512(SB), NOSPLIT, $0-80
-	MOVQ      cols+72(FP), AX
+TEXT ·valuesBF166xAVX512(SB), NOSPLIT, $0-88
+	MOVQ      cols+80(FP), AX
 	MOVQ      $+1, CX
 	SHLXQ     AX, CX, CX
 	DECQ      CX
 	KMOVW     CX, K1
-	MOVQ      dst+56(FP), AX
-	MOVQ      ldd+64(FP), CX
+	MOVQ      dst+64(FP), AX
+	MOVQ      ldd+72(FP), CX
 	SHLQ      $0x02, CX
 	LEAQ      (AX)(CX*2), DX
 	ADDQ      CX, DX
@@ -8658,22 +8563,24 @@ TEXT ·valuesBF166xAVX512(SB), NOSPLIT, $0-80
 	ADDQ      BX, SI
 	MOVQ      ldv+48(FP), DI
 	SHLQ      $0x01, DI
+	MOVQ      ahead+56(FP), R8
+	SHLQ      $0x01, R8
 
 valuesBF166x_runAVX512:
-	MOVQ    size+8(FP), R8
-	CMPQ    AX, R8
-	CMOVQLT AX, R8
-	SUBQ    R8, AX
-	MOVQ    offset+40(FP), R11
-	SHLQ    $0x01, R11
-	MOVQ    (CX), R9
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), R9
+	CMPQ    AX, R9
+	CMOVQLT AX, R9
+	SUBQ    R9, AX
+	MOVQ    offset+40(FP), R12
+	SHLQ    $0x01, R12
 	MOVQ    (CX), R10
-	ADDQ    R11, R9
-	ADDQ    R11, R10
+	ADDQ    $+8, CX
+	MOVQ    (CX), R11
+	ADDQ    R12, R10
+	ADDQ    R12, R11
 
 valuesBF166x_loopAVX512:
-	VPMOVZXWD.Z      (R9), K1, Z6
+	VPMOVZXWD.Z      (R10), K1, Z6
 	VPSLLD           $0x10, Z6, Z6
 	VFMADD231PS.BCST (DX), Z6, Z0
 	VFMADD231PS.BCST (DX)(BX*1), Z6, Z1
@@ -8681,17 +8588,18 @@ valuesBF166x_loopAVX512:
 	VFMADD231PS.BCST (SI), Z6, Z3
 	VFMADD231PS.BCST (SI)(BX*1), Z6, Z4
 	VFMADD231PS.BCST (SI)(BX*2), Z6, Z5
-	PREFETCHT0       (R10)
+	PREFETCHT0       (R11)
+	PREFETCHT1       (R10)(R8*1)
 	ADDQ             $+4, DX
 	ADDQ             $+4, SI
-	ADDQ             DI, R9
 	ADDQ             DI, R10
-	DECQ             R8
+	ADDQ             DI, R11
+	DECQ             R9
 	JNZ              valuesBF166x_loopAVX512
 	TESTQ            AX, AX
 	JG               valuesBF166x_runAVX512
-	MOVQ             dst+56(FP), AX
-	MOVQ             ldd+64(FP), CX
+	MOVQ             dst+64(FP), AX
+	MOVQ             ldd+72(FP), CX
 	SHLQ             $0x02, CX
 	LEAQ             (AX)(CX*2), DX
 	ADDQ             CX, DX
@@ -8704,11 +8612,11 @@ valuesBF166x_loopAVX512:
 	VZEROUPPER
 	RET
 
-// func valuesBF166x64AVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int)
+// func valuesBF166x64AVX512(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, ahead int, dst *float32, ldd int)
 // Requires: AVX, AVX512F, CMOV, MMX+
-TEXT ·valuesBF166x64AVX512(SB), NOSPLIT, $0-72
-	MOVQ    dst+56(FP), AX
-	MOVQ    ldd+64(FP), CX
+TEXT ·valuesBF166x64AVX512(SB), NOSPLIT, $0-80
+	MOVQ    dst+64(FP), AX
+	MOVQ    ldd+72(FP), CX
 	SHLQ    $0x02, CX
 	LEAQ    (AX)(CX*2), DX
 	ADDQ    CX, DX
@@ -8745,28 +8653,30 @@ TEXT ·valuesBF166x64AVX512(SB), NOSPLIT, $0-72
 	ADDQ    BX, SI
 	MOVQ    ldv+48(FP), DI
 	SHLQ    $0x01, DI
+	MOVQ    ahead+56(FP), R8
+	SHLQ    $0x01, R8
 
 valuesBF166x64_runAVX512:
-	MOVQ    size+8(FP), R8
-	CMPQ    AX, R8
-	CMOVQLT AX, R8
-	SUBQ    R8, AX
-	MOVQ    offset+40(FP), R11
-	SHLQ    $0x01, R11
-	MOVQ    (CX), R9
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), R9
+	CMPQ    AX, R9
+	CMOVQLT AX, R9
+	SUBQ    R9, AX
+	MOVQ    offset+40(FP), R12
+	SHLQ    $0x01, R12
 	MOVQ    (CX), R10
-	ADDQ    R11, R9
-	ADDQ    R11, R10
+	ADDQ    $+8, CX
+	MOVQ    (CX), R11
+	ADDQ    R12, R10
+	ADDQ    R12, R11
 
 valuesBF166x64_loopAVX512:
-	VPMOVZXWD    (R9), Z25
+	VPMOVZXWD    (R10), Z25
 	VPSLLD       $0x10, Z25, Z25
-	VPMOVZXWD    32(R9), Z26
+	VPMOVZXWD    32(R10), Z26
 	VPSLLD       $0x10, Z26, Z26
-	VPMOVZXWD    64(R9), Z27
+	VPMOVZXWD    64(R10), Z27
 	VPSLLD       $0x10, Z27, Z27
-	VPMOVZXWD    96(R9), Z28
+	VPMOVZXWD    96(R10), Z28
 	VPSLLD       $0x10, Z28, Z28
 	VBROADCASTSS (DX), Z24
 	VFMADD231PS  Z25, Z24, Z0
@@ -8798,18 +8708,20 @@ valuesBF166x64_loopAVX512:
 	VFMADD231PS  Z26, Z24, Z21
 	VFMADD231PS  Z27, Z24, Z22
 	VFMADD231PS  Z28, Z24, Z23
-	PREFETCHT0   (R10)
-	PREFETCHT0   64(R10)
+	PREFETCHT0   (R11)
+	PREFETCHT1   (R10)(R8*1)
+	PREFETCHT0   64(R11)
+	PREFETCHT1   64(R10)(R8*1)
 	ADDQ         $+4, DX
 	ADDQ         $+4, SI
-	ADDQ         DI, R9
 	ADDQ         DI, R10
-	DECQ         R8
+	ADDQ         DI, R11
+	DECQ         R9
 	JNZ          valuesBF166x64_loopAVX512
 	TESTQ        AX, AX
 	JG           valuesBF166x64_runAVX512
-	MOVQ         dst+56(FP), AX
-	MOVQ         ldd+64(FP), CX
+	MOVQ         dst+64(FP), AX
+	MOVQ         ldd+72(FP), CX
 	SHLQ         $0x02, CX
 	LEAQ         (AX)(CX*2), DX
 	ADDQ         CX, DX
@@ -11284,61 +11196,64 @@ panelBF162x48_doneAVX2:
 	VZEROUPPER
 	RET
 
-// func scores1AVX2(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, scale float32, out *float32, ldo int)
+// func scores1AVX2(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, ahead int, scale float32, out *float32, ldo int)
 // Requires: AVX, AVX2, CMOV, FMA3, MMX+
-TEXT ·scores1AVX2(SB), NOSPLIT, $0-88
+TEXT ·scores1AVX2(SB), NOSPLIT, $0-96
 	MOVQ n+0(FP), AX
 	MOVQ keys+40(FP), CX
-	MOVQ out+72(FP), DX
+	MOVQ out+80(FP), DX
 	MOVQ ldq+32(FP), BX
 	SHLQ $0x02, BX
 	MOVQ ldk+56(FP), BX
 	SHLQ $0x02, BX
+	MOVQ ahead+64(FP), SI
+	SHLQ $0x02, SI
 
 scores1_runAVX2:
-	MOVQ    size+8(FP), SI
-	CMPQ    AX, SI
-	CMOVQLT AX, SI
-	LEAQ    masks<>+0(SB), DI
-	NEGQ    SI
-	VMOVUPS 64(DI)(SI*4), Y0
-	VMOVUPS 96(DI)(SI*4), Y1
-	MOVQ    offset+48(FP), R8
-	SHLQ    $0x02, R8
-	MOVQ    (CX), SI
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), DI
+	CMPQ    AX, DI
+	CMOVQLT AX, DI
+	LEAQ    masks<>+0(SB), R8
+	NEGQ    DI
+	VMOVUPS 64(R8)(DI*4), Y0
+	VMOVUPS 96(R8)(DI*4), Y1
+	MOVQ    offset+48(FP), R9
+	SHLQ    $0x02, R9
 	MOVQ    (CX), DI
-	ADDQ    R8, SI
-	ADDQ    R8, DI
+	ADDQ    $+8, CX
+	MOVQ    (CX), R8
+	ADDQ    R9, DI
+	ADDQ    R9, R8
 	VPXOR   Y2, Y2, Y2
 	VPXOR   Y3, Y3, Y3
-	MOVQ    q+24(FP), R8
-	MOVQ    dim+16(FP), R9
+	MOVQ    q+24(FP), R9
+	MOVQ    dim+16(FP), R10
 
 scores1_loopAVX2:
-	VMASKMOVPS   (SI), Y0, Y4
-	VMASKMOVPS   32(SI), Y1, Y5
-	PREFETCHT0   (DI)
-	VBROADCASTSS (R8), Y6
+	VMASKMOVPS   (DI), Y0, Y4
+	VMASKMOVPS   32(DI), Y1, Y5
+	PREFETCHT0   (R8)
+	PREFETCHT1   (DI)(SI*1)
+	VBROADCASTSS (R9), Y6
 	VFMADD231PS  Y4, Y6, Y2
 	VFMADD231PS  Y5, Y6, Y3
-	ADDQ         $+4, R8
-	ADDQ         BX, SI
+	ADDQ         $+4, R9
 	ADDQ         BX, DI
-	DECQ         R9
+	ADDQ         BX, R8
+	DECQ         R10
 	JNZ          scores1_loopAVX2
-	MOVQ         ldo+80(FP), DI
-	SHLQ         $0x02, DI
-	MOVQ         DX, SI
-	VBROADCASTSS scale+64(FP), Y0
+	MOVQ         ldo+88(FP), R8
+	SHLQ         $0x02, R8
+	MOVQ         DX, DI
+	VBROADCASTSS scale+72(FP), Y0
 	VMULPS       Y0, Y2, Y2
 	VMULPS       Y0, Y3, Y3
-	VMOVUPS      Y2, (SI)
-	VMOVUPS      Y3, 32(SI)
-	ADDQ         DI, SI
-	MOVQ         size+8(FP), SI
-	LEAQ         (DX)(SI*4), DX
-	SUBQ         SI, AX
+	VMOVUPS      Y2, (DI)
+	VMOVUPS      Y3, 32(DI)
+	ADDQ         R8, DI
+	MOVQ         size+8(FP), DI
+	LEAQ         (DX)(DI*4), DX
+	SUBQ         DI, AX
 	JG           scores1_runAVX2
 	VZEROUPPER
 	RET
@@ -11377,180 +11292,188 @@ DATA masks<>+120(SB)/4, $0x00000000
 DATA masks<>+124(SB)/4, $0x00000000
 GLOBL masks<>(SB), RODATA|NOPTR, $128
 
-// func scores2AVX2(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, scale float32, out *float32, ldo int)
+// func scores2AVX2(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, ahead int, scale float32, out *float32, ldo int)
 // Requires: AVX, AVX2, CMOV, FMA3, MMX+
-TEXT ·scores2AVX2(SB), NOSPLIT, $0-88
+TEXT ·scores2AVX2(SB), NOSPLIT, $0-96
 	MOVQ n+0(FP), AX
 	MOVQ keys+40(FP), CX
-	MOVQ out+72(FP), DX
+	MOVQ out+80(FP), DX
 	MOVQ ldq+32(FP), BX
 	SHLQ $0x02, BX
 	MOVQ ldk+56(FP), SI
 	SHLQ $0x02, SI
+	MOVQ ahead+64(FP), DI
+	SHLQ $0x02, DI
 
 scores2_runAVX2:
-	MOVQ    size+8(FP), DI
-	CMPQ    AX, DI
-	CMOVQLT AX, DI
-	LEAQ    masks<>+0(SB), R8
-	NEGQ    DI
-	VMOVUPS 64(R8)(DI*4), Y0
-	VMOVUPS 96(R8)(DI*4), Y1
-	MOVQ    offset+48(FP), R9
-	SHLQ    $0x02, R9
-	MOVQ    (CX), DI
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), R8
+	CMPQ    AX, R8
+	CMOVQLT AX, R8
+	LEAQ    masks<>+0(SB), R9
+	NEGQ    R8
+	VMOVUPS 64(R9)(R8*4), Y0
+	VMOVUPS 96(R9)(R8*4), Y1
+	MOVQ    offset+48(FP), R10
+	SHLQ    $0x02, R10
 	MOVQ    (CX), R8
-	ADDQ    R9, DI
-	ADDQ    R9, R8
+	ADDQ    $+8, CX
+	MOVQ    (CX), R9
+	ADDQ    R10, R8
+	ADDQ    R10, R9
 	VPXOR   Y2, Y2, Y2
 	VPXOR   Y3, Y3, Y3
 	VPXOR   Y4, Y4, Y4
 	VPXOR   Y5, Y5, Y5
-	MOVQ    q+24(FP), R9
-	MOVQ    dim+16(FP), R10
+	MOVQ    q+24(FP), R10
+	MOVQ    dim+16(FP), R11
 
 scores2_loopAVX2:
-	VMASKMOVPS   (DI), Y0, Y6
-	VMASKMOVPS   32(DI), Y1, Y7
-	PREFETCHT0   (R8)
-	VBROADCASTSS (R9), Y8
+	VMASKMOVPS   (R8), Y0, Y6
+	VMASKMOVPS   32(R8), Y1, Y7
+	PREFETCHT0   (R9)
+	PREFETCHT1   (R8)(DI*1)
+	VBROADCASTSS (R10), Y8
 	VFMADD231PS  Y6, Y8, Y2
 	VFMADD231PS  Y7, Y8, Y3
-	VBROADCASTSS (R9)(BX*1), Y8
+	VBROADCASTSS (R10)(BX*1), Y8
 	VFMADD231PS  Y6, Y8, Y4
 	VFMADD231PS  Y7, Y8, Y5
-	ADDQ         $+4, R9
-	ADDQ         SI, DI
+	ADDQ         $+4, R10
 	ADDQ         SI, R8
-	DECQ         R10
+	ADDQ         SI, R9
+	DECQ         R11
 	JNZ          scores2_loopAVX2
-	MOVQ         ldo+80(FP), R8
-	SHLQ         $0x02, R8
-	MOVQ         DX, DI
-	VBROADCASTSS scale+64(FP), Y0
+	MOVQ         ldo+88(FP), R9
+	SHLQ         $0x02, R9
+	MOVQ         DX, R8
+	VBROADCASTSS scale+72(FP), Y0
 	VMULPS       Y0, Y2, Y2
 	VMULPS       Y0, Y3, Y3
-	VMOVUPS      Y2, (DI)
-	VMOVUPS      Y3, 32(DI)
-	ADDQ         R8, DI
+	VMOVUPS      Y2, (R8)
+	VMOVUPS      Y3, 32(R8)
+	ADDQ         R9, R8
 	VMULPS       Y0, Y4, Y4
 	VMULPS       Y0, Y5, Y5
-	VMOVUPS      Y4, (DI)
-	VMOVUPS      Y5, 32(DI)
-	ADDQ         R8, DI
-	MOVQ         size+8(FP), DI
-	LEAQ         (DX)(DI*4), DX
-	SUBQ         DI, AX
+	VMOVUPS      Y4, (R8)
+	VMOVUPS      Y5, 32(R8)
+	ADDQ         R9, R8
+	MOVQ         size+8(FP), R8
+	LEAQ         (DX)(R8*4), DX
+	SUBQ         R8, AX
 	JG           scores2_runAVX2
 	VZEROUPPER
 	RET
 
-// func scores3AVX2(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, scale float32, out *float32, ldo int)
+// func scores3AVX2(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, ahead int, scale float32, out *float32, ldo int)
 // Requires: AVX, AVX2, CMOV, FMA3, MMX+
-TEXT ·scores3AVX2(SB), NOSPLIT, $0-88
+TEXT ·scores3AVX2(SB), NOSPLIT, $0-96
 	MOVQ n+0(FP), AX
 	MOVQ keys+40(FP), CX
-	MOVQ out+72(FP), DX
+	MOVQ out+80(FP), DX
 	MOVQ ldq+32(FP), BX
 	SHLQ $0x02, BX
 	MOVQ ldk+56(FP), SI
 	SHLQ $0x02, SI
+	MOVQ ahead+64(FP), DI
+	SHLQ $0x02, DI
 
 scores3_runAVX2:
-	MOVQ    size+8(FP), DI
-	CMPQ    AX, DI
-	CMOVQLT AX, DI
-	LEAQ    masks<>+0(SB), R8
-	NEGQ    DI
-	VMOVUPS 64(R8)(DI*4), Y0
-	VMOVUPS 96(R8)(DI*4), Y1
-	MOVQ    offset+48(FP), R9
-	SHLQ    $0x02, R9
-	MOVQ    (CX), DI
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), R8
+	CMPQ    AX, R8
+	CMOVQLT AX, R8
+	LEAQ    masks<>+0(SB), R9
+	NEGQ    R8
+	VMOVUPS 64(R9)(R8*4), Y0
+	VMOVUPS 96(R9)(R8*4), Y1
+	MOVQ    offset+48(FP), R10
+	SHLQ    $0x02, R10
 	MOVQ    (CX), R8
-	ADDQ    R9, DI
-	ADDQ    R9, R8
+	ADDQ    $+8, CX
+	MOVQ    (CX), R9
+	ADDQ    R10, R8
+	ADDQ    R10, R9
 	VPXOR   Y2, Y2, Y2
 	VPXOR   Y3, Y3, Y3
 	VPXOR   Y4, Y4, Y4
 	VPXOR   Y5, Y5, Y5
 	VPXOR   Y6, Y6, Y6
 	VPXOR   Y7, Y7, Y7
-	MOVQ    q+24(FP), R9
-	MOVQ    dim+16(FP), R10
+	MOVQ    q+24(FP), R10
+	MOVQ    dim+16(FP), R11
 
 scores3_loopAVX2:
-	VMASKMOVPS   (DI), Y0, Y8
-	VMASKMOVPS   32(DI), Y1, Y9
-	PREFETCHT0   (R8)
-	VBROADCASTSS (R9), Y10
+	VMASKMOVPS   (R8), Y0, Y8
+	VMASKMOVPS   32(R8), Y1, Y9
+	PREFETCHT0   (R9)
+	PREFETCHT1   (R8)(DI*1)
+	VBROADCASTSS (R10), Y10
 	VFMADD231PS  Y8, Y10, Y2
 	VFMADD231PS  Y9, Y10, Y3
-	VBROADCASTSS (R9)(BX*1), Y10
+	VBROADCASTSS (R10)(BX*1), Y10
 	VFMADD231PS  Y8, Y10, Y4
 	VFMADD231PS  Y9, Y10, Y5
-	VBROADCASTSS (R9)(BX*2), Y10
+	VBROADCASTSS (R10)(BX*2), Y10
 	VFMADD231PS  Y8, Y10, Y6
 	VFMADD231PS  Y9, Y10, Y7
-	ADDQ         $+4, R9
-	ADDQ         SI, DI
+	ADDQ         $+4, R10
 	ADDQ         SI, R8
-	DECQ         R10
+	ADDQ         SI, R9
+	DECQ         R11
 	JNZ          scores3_loopAVX2
-	MOVQ         ldo+80(FP), R8
-	SHLQ         $0x02, R8
-	MOVQ         DX, DI
-	VBROADCASTSS scale+64(FP), Y0
+	MOVQ         ldo+88(FP), R9
+	SHLQ         $0x02, R9
+	MOVQ         DX, R8
+	VBROADCASTSS scale+72(FP), Y0
 	VMULPS       Y0, Y2, Y2
 	VMULPS       Y0, Y3, Y3
-	VMOVUPS      Y2, (DI)
-	VMOVUPS      Y3, 32(DI)
-	ADDQ         R8, DI
+	VMOVUPS      Y2, (R8)
+	VMOVUPS      Y3, 32(R8)
+	ADDQ         R9, R8
 	VMULPS       Y0, Y4, Y4
 	VMULPS       Y0, Y5, Y5
-	VMOVUPS      Y4, (DI)
-	VMOVUPS      Y5, 32(DI)
-	ADDQ         R8, DI
+	VMOVUPS      Y4, (R8)
+	VMOVUPS      Y5, 32(R8)
+	ADDQ         R9, R8
 	VMULPS       Y0, Y6, Y6
 	VMULPS       Y0, Y7, Y7
-	VMOVUPS      Y6, (DI)
-	VMOVUPS      Y7, 32(DI)
-	ADDQ         R8, DI
-	MOVQ         size+8(FP), DI
-	LEAQ         (DX)(DI*4), DX
-	SUBQ         DI, AX
+	VMOVUPS      Y6, (R8)
+	VMOVUPS      Y7, 32(R8)
+	ADDQ         R9, R8
+	MOVQ         size+8(FP), R8
+	LEAQ         (DX)(R8*4), DX
+	SUBQ         R8, AX
 	JG           scores3_runAVX2
 	VZEROUPPER
 	RET
 
-// func scores4AVX2(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, scale float32, out *float32, ldo int)
+// func scores4AVX2(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, ahead int, scale float32, out *float32, ldo int)
 // Requires: AVX, AVX2, CMOV, FMA3, MMX+
-TEXT ·scores4AVX2(SB), NOSPLIT, $0-88
+TEXT ·scores4AVX2(SB), NOSPLIT, $0-96
 	MOVQ n+0(FP), AX
 	MOVQ keys+40(FP), CX
-	MOVQ out+72(FP), DX
+	MOVQ out+80(FP), DX
 	MOVQ ldq+32(FP), BX
 	SHLQ $0x02, BX
 	MOVQ ldk+56(FP), SI
 	SHLQ $0x02, SI
+	MOVQ ahead+64(FP), DI
+	SHLQ $0x02, DI
 
 scores4_runAVX2:
-	MOVQ    size+8(FP), DI
-	CMPQ    AX, DI
-	CMOVQLT AX, DI
-	LEAQ    masks<>+0(SB), R8
-	NEGQ    DI
-	VMOVUPS 64(R8)(DI*4), Y0
-	VMOVUPS 96(R8)(DI*4), Y1
-	MOVQ    offset+48(FP), R9
-	SHLQ    $0x02, R9
-	MOVQ    (CX), DI
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), R8
+	CMPQ    AX, R8
+	CMOVQLT AX, R8
+	LEAQ    masks<>+0(SB), R9
+	NEGQ    R8
+	VMOVUPS 64(R9)(R8*4), Y0
+	VMOVUPS 96(R9)(R8*4), Y1
+	MOVQ    offset+48(FP), R10
+	SHLQ    $0x02, R10
 	MOVQ    (CX), R8
-	ADDQ    R9, DI
-	ADDQ    R9, R8
+	ADDQ    $+8, CX
+	MOVQ    (CX), R9
+	ADDQ    R10, R8
+	ADDQ    R10, R9
 	VPXOR   Y2, Y2, Y2
 	VPXOR   Y3, Y3, Y3
 	VPXOR   Y4, Y4, Y4
@@ -11559,90 +11482,93 @@ scores4_runAVX2:
 	VPXOR   Y7, Y7, Y7
 	VPXOR   Y8, Y8, Y8
 	VPXOR   Y9, Y9, Y9
-	MOVQ    q+24(FP), R9
-	LEAQ    (R9)(BX*2), R10
-	ADDQ    BX, R10
-	MOVQ    dim+16(FP), R11
+	MOVQ    q+24(FP), R10
+	LEAQ    (R10)(BX*2), R11
+	ADDQ    BX, R11
+	MOVQ    dim+16(FP), R12
 
 scores4_loopAVX2:
-	VMASKMOVPS   (DI), Y0, Y10
-	VMASKMOVPS   32(DI), Y1, Y11
-	PREFETCHT0   (R8)
-	VBROADCASTSS (R9), Y12
+	VMASKMOVPS   (R8), Y0, Y10
+	VMASKMOVPS   32(R8), Y1, Y11
+	PREFETCHT0   (R9)
+	PREFETCHT1   (R8)(DI*1)
+	VBROADCASTSS (R10), Y12
 	VFMADD231PS  Y10, Y12, Y2
 	VFMADD231PS  Y11, Y12, Y3
-	VBROADCASTSS (R9)(BX*1), Y12
+	VBROADCASTSS (R10)(BX*1), Y12
 	VFMADD231PS  Y10, Y12, Y4
 	VFMADD231PS  Y11, Y12, Y5
-	VBROADCASTSS (R9)(BX*2), Y12
+	VBROADCASTSS (R10)(BX*2), Y12
 	VFMADD231PS  Y10, Y12, Y6
 	VFMADD231PS  Y11, Y12, Y7
-	VBROADCASTSS (R10), Y12
+	VBROADCASTSS (R11), Y12
 	VFMADD231PS  Y10, Y12, Y8
 	VFMADD231PS  Y11, Y12, Y9
-	ADDQ         $+4, R9
 	ADDQ         $+4, R10
-	ADDQ         SI, DI
+	ADDQ         $+4, R11
 	ADDQ         SI, R8
-	DECQ         R11
+	ADDQ         SI, R9
+	DECQ         R12
 	JNZ          scores4_loopAVX2
-	MOVQ         ldo+80(FP), R8
-	SHLQ         $0x02, R8
-	MOVQ         DX, DI
-	VBROADCASTSS scale+64(FP), Y0
+	MOVQ         ldo+88(FP), R9
+	SHLQ         $0x02, R9
+	MOVQ         DX, R8
+	VBROADCASTSS scale+72(FP), Y0
 	VMULPS       Y0, Y2, Y2
 	VMULPS       Y0, Y3, Y3
-	VMOVUPS      Y2, (DI)
-	VMOVUPS      Y3, 32(DI)
-	ADDQ         R8, DI
+	VMOVUPS      Y2, (R8)
+	VMOVUPS      Y3, 32(R8)
+	ADDQ         R9, R8
 	VMULPS       Y0, Y4, Y4
 	VMULPS       Y0, Y5, Y5
-	VMOVUPS      Y4, (DI)
-	VMOVUPS      Y5, 32(DI)
-	ADDQ         R8, DI
+	VMOVUPS      Y4, (R8)
+	VMOVUPS      Y5, 32(R8)
+	ADDQ         R9, R8
 	VMULPS       Y0, Y6, Y6
 	VMULPS       Y0, Y7, Y7
-	VMOVUPS      Y6, (DI)
-	VMOVUPS      Y7, 32(DI)
-	ADDQ         R8, DI
+	VMOVUPS      Y6, (R8)
+	VMOVUPS      Y7, 32(R8)
+	ADDQ         R9, R8
 	VMULPS       Y0, Y8, Y8
 	VMULPS       Y0, Y9, Y9
-	VMOVUPS      Y8, (DI)
-	VMOVUPS      Y9, 32(DI)
-	ADDQ         R8, DI
-	MOVQ         size+8(FP), DI
-	LEAQ         (DX)(DI*4), DX
-	SUBQ         DI, AX
+	VMOVUPS      Y8, (R8)
+	VMOVUPS      Y9, 32(R8)
+	ADDQ         R9, R8
+	MOVQ         size+8(FP), R8
+	LEAQ         (DX)(R8*4), DX
+	SUBQ         R8, AX
 	JG           scores4_runAVX2
 	VZEROUPPER
 	RET
 
-// func scores5AVX2(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, scale float32, out *float32, ldo int)
+// func scores5AVX2(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, ahead int, scale float32, out *float32, ldo int)
 // Requires: AVX, AVX2, CMOV, FMA3, MMX+
-TEXT ·scores5AVX2(SB), NOSPLIT, $0-88
+TEXT ·scores5AVX2(SB), NOSPLIT, $0-96
 	MOVQ n+0(FP), AX
 	MOVQ keys+40(FP), CX
-	MOVQ out+72(FP), DX
+	MOVQ out+80(FP), DX
 	MOVQ ldq+32(FP), BX
 	SHLQ $0x02, BX
 	MOVQ ldk+56(FP), SI
 	SHLQ $0x02, SI
+	MOVQ ahead+64(FP), DI
+	SHLQ $0x02, DI
 
 scores5_runAVX2:
-	MOVQ    size+8(FP), DI
-	CMPQ    AX, DI
-	CMOVQLT AX, DI
-	LEAQ    masks<>+0(SB), R8
-	NEGQ    DI
-	VMOVUPS 64(R8)(DI*4), Y0
-	VMOVUPS 96(R8)(DI*4), Y1
-	MOVQ    offset+48(FP), R9
-	SHLQ    $0x02, R9
-	MOVQ    (CX), DI
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), R8
+	CMPQ    AX, R8
+	CMOVQLT AX, R8
+	LEAQ    masks<>+0(SB), R9
+	NEGQ    R8
+	VMOVUPS 64(R9)(R8*4), Y0
+	VMOVUPS 96(R9)(R8*4), Y1
+	MOVQ    offset+48(FP), R10
+	SHLQ    $0x02, R10
 	MOVQ    (CX), R8
-	ADDQ    R9, DI
-	ADDQ    R9, R8
+	ADDQ    $+8, CX
+	MOVQ    (CX), R9
+	ADDQ    R10, R8
+	ADDQ    R10, R9
 	VPXOR   Y2, Y2, Y2
 	VPXOR   Y3, Y3, Y3
 	VPXOR   Y4, Y4, Y4
@@ -11653,98 +11579,101 @@ scores5_runAVX2:
 	VPXOR   Y9, Y9, Y9
 	VPXOR   Y10, Y10, Y10
 	VPXOR   Y11, Y11, Y11
-	MOVQ    q+24(FP), R9
-	LEAQ    (R9)(BX*2), R10
-	ADDQ    BX, R10
-	MOVQ    dim+16(FP), R11
+	MOVQ    q+24(FP), R10
+	LEAQ    (R10)(BX*2), R11
+	ADDQ    BX, R11
+	MOVQ    dim+16(FP), R12
 
 scores5_loopAVX2:
-	VMASKMOVPS   (DI), Y0, Y12
-	VMASKMOVPS   32(DI), Y1, Y13
-	PREFETCHT0   (R8)
-	VBROADCASTSS (R9), Y14
+	VMASKMOVPS   (R8), Y0, Y12
+	VMASKMOVPS   32(R8), Y1, Y13
+	PREFETCHT0   (R9)
+	PREFETCHT1   (R8)(DI*1)
+	VBROADCASTSS (R10), Y14
 	VFMADD231PS  Y12, Y14, Y2
 	VFMADD231PS  Y13, Y14, Y3
-	VBROADCASTSS (R9)(BX*1), Y14
+	VBROADCASTSS (R10)(BX*1), Y14
 	VFMADD231PS  Y12, Y14, Y4
 	VFMADD231PS  Y13, Y14, Y5
-	VBROADCASTSS (R9)(BX*2), Y14
+	VBROADCASTSS (R10)(BX*2), Y14
 	VFMADD231PS  Y12, Y14, Y6
 	VFMADD231PS  Y13, Y14, Y7
-	VBROADCASTSS (R10), Y14
+	VBROADCASTSS (R11), Y14
 	VFMADD231PS  Y12, Y14, Y8
 	VFMADD231PS  Y13, Y14, Y9
-	VBROADCASTSS (R10)(BX*1), Y14
+	VBROADCASTSS (R11)(BX*1), Y14
 	VFMADD231PS  Y12, Y14, Y10
 	VFMADD231PS  Y13, Y14, Y11
-	ADDQ         $+4, R9
 	ADDQ         $+4, R10
-	ADDQ         SI, DI
+	ADDQ         $+4, R11
 	ADDQ         SI, R8
-	DECQ         R11
+	ADDQ         SI, R9
+	DECQ         R12
 	JNZ          scores5_loopAVX2
-	MOVQ         ldo+80(FP), R8
-	SHLQ         $0x02, R8
-	MOVQ         DX, DI
-	VBROADCASTSS scale+64(FP), Y0
+	MOVQ         ldo+88(FP), R9
+	SHLQ         $0x02, R9
+	MOVQ         DX, R8
+	VBROADCASTSS scale+72(FP), Y0
 	VMULPS       Y0, Y2, Y2
 	VMULPS       Y0, Y3, Y3
-	VMOVUPS      Y2, (DI)
-	VMOVUPS      Y3, 32(DI)
-	ADDQ         R8, DI
+	VMOVUPS      Y2, (R8)
+	VMOVUPS      Y3, 32(R8)
+	ADDQ         R9, R8
 	VMULPS       Y0, Y4, Y4
 	VMULPS       Y0, Y5, Y5
-	VMOVUPS      Y4, (DI)
-	VMOVUPS      Y5, 32(DI)
-	ADDQ         R8, DI
+	VMOVUPS      Y4, (R8)
+	VMOVUPS      Y5, 32(R8)
+	ADDQ         R9, R8
 	VMULPS       Y0, Y6, Y6
 	VMULPS       Y0, Y7, Y7
-	VMOVUPS      Y6, (DI)
-	VMOVUPS      Y7, 32(DI)
-	ADDQ         R8, DI
+	VMOVUPS      Y6, (R8)
+	VMOVUPS      Y7, 32(R8)
+	ADDQ         R9, R8
 	VMULPS       Y0, Y8, Y8
 	VMULPS       Y0, Y9, Y9
-	VMOVUPS      Y8, (DI)
-	VMOVUPS      Y9, 32(DI)
-	ADDQ         R8, DI
+	VMOVUPS      Y8, (R8)
+	VMOVUPS      Y9, 32(R8)
+	ADDQ         R9, R8
 	VMULPS       Y0, Y10, Y10
 	VMULPS       Y0, Y11, Y11
-	VMOVUPS      Y10, (DI)
-	VMOVUPS      Y11, 32(DI)
-	ADDQ         R8, DI
-	MOVQ         size+8(FP), DI
-	LEAQ         (DX)(DI*4), DX
-	SUBQ         DI, AX
+	VMOVUPS      Y10, (R8)
+	VMOVUPS      Y11, 32(R8)
+	ADDQ         R9, R8
+	MOVQ         size+8(FP), R8
+	LEAQ         (DX)(R8*4), DX
+	SUBQ         R8, AX
 	JG           scores5_runAVX2
 	VZEROUPPER
 	RET
 
-// func scores6AVX2(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, scale float32, out *float32, ldo int)
+// func scores6AVX2(n int, size int, dim int, q *float32, ldq int, keys **float32, offset int, ldk int, ahead int, scale float32, out *float32, ldo int)
 // Requires: AVX, AVX2, CMOV, FMA3, MMX+
-TEXT ·scores6AVX2(SB), NOSPLIT, $0-88
+TEXT ·scores6AVX2(SB), NOSPLIT, $0-96
 	MOVQ n+0(FP), AX
 	MOVQ keys+40(FP), CX
-	MOVQ out+72(FP), DX
+	MOVQ out+80(FP), DX
 	MOVQ ldq+32(FP), BX
 	SHLQ $0x02, BX
 	MOVQ ldk+56(FP), SI
 	SHLQ $0x02, SI
+	MOVQ ahead+64(FP), DI
+	SHLQ $0x02, DI
 
 scores6_runAVX2:
-	MOVQ    size+8(FP), DI
-	CMPQ    AX, DI
-	CMOVQLT AX, DI
-	LEAQ    masks<>+0(SB), R8
-	NEGQ    DI
-	VMOVUPS 64(R8)(DI*4), Y0
-	VMOVUPS 96(R8)(DI*4), Y1
-	MOVQ    offset+48(FP), R9
-	SHLQ    $0x02, R9
-	MOVQ    (CX), DI
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), R8
+	CMPQ    AX, R8
+	CMOVQLT AX, R8
+	LEAQ    masks<>+0(SB), R9
+	NEGQ    R8
+	VMOVUPS 64(R9)(R8*4), Y0
+	VMOVUPS 96(R9)(R8*4), Y1
+	MOVQ    offset+48(FP), R10
+	SHLQ    $0x02, R10
 	MOVQ    (CX), R8
-	ADDQ    R9, DI
-	ADDQ    R9, R8
+	ADDQ    $+8, CX
+	MOVQ    (CX), R9
+	ADDQ    R10, R8
+	ADDQ    R10, R9
 	VPXOR   Y2, Y2, Y2
 	VPXOR   Y3, Y3, Y3
 	VPXOR   Y4, Y4, Y4
@@ -11757,90 +11686,91 @@ scores6_runAVX2:
 	VPXOR   Y11, Y11, Y11
 	VPXOR   Y12, Y12, Y12
 	VPXOR   Y13, Y13, Y13
-	MOVQ    q+24(FP), R9
-	LEAQ    (R9)(BX*2), R10
-	ADDQ    BX, R10
-	MOVQ    dim+16(FP), R11
+	MOVQ    q+24(FP), R10
+	LEAQ    (R10)(BX*2), R11
+	ADDQ    BX, R11
+	MOVQ    dim+16(FP), R12
 
 scores6_loopAVX2:
-	VMASKMOVPS   (DI), Y0, Y14
-	VMASKMOVPS   32(DI), Y1, Y15
-	PREFETCHT0   (R8)
-	VBROADCASTSS (R9), Y16
+	VMASKMOVPS   (R8), Y0, Y14
+	VMASKMOVPS   32(R8), Y1, Y15
+	PREFETCHT0   (R9)
+	PREFETCHT1   (R8)(DI*1)
+	VBROADCASTSS (R10), Y16
 	VFMADD231PS  Y14, Y16, Y2
 	VFMADD231PS  Y15, Y16, Y3
-	VBROADCASTSS (R9)(BX*1), Y16
+	VBROADCASTSS (R10)(BX*1), Y16
 	VFMADD231PS  Y14, Y16, Y4
 	VFMADD231PS  Y15, Y16, Y5
-	VBROADCASTSS (R9)(BX*2), Y16
+	VBROADCASTSS (R10)(BX*2), Y16
 	VFMADD231PS  Y14, Y16, Y6
 	VFMADD231PS  Y15, Y16, Y7
-	VBROADCASTSS (R10), Y16
+	VBROADCASTSS (R11), Y16
 	VFMADD231PS  Y14, Y16, Y8
 	VFMADD231PS  Y15, Y16, Y9
-	VBROADCASTSS (R10)(BX*1), Y16
+	VBROADCASTSS (R11)(BX*1), Y16
 	VFMADD231PS  Y14, Y16, Y10
 	VFMADD231PS  Y15, Y16, Y11
-	VBROADCASTSS (R10)(BX*2), Y16
+	VBROADCASTSS (R11)(BX*2), Y16
 	VFMADD231PS  Y14, Y16, Y12
 	VFMADD231PS  Y15, Y16, Y13
-	ADDQ         $+4, R9
 	ADDQ         $+4, R10
-	ADDQ         SI, DI
+	ADDQ         $+4, R11
 	ADDQ         SI, R8
-	DECQ         R11
+	ADDQ         SI, R9
+	DECQ         R12
 	JNZ          scores6_loopAVX2
-	MOVQ         ldo+80(FP), R8
-	SHLQ         $0x02, R8
-	MOVQ         DX, DI
-	VBROADCASTSS scale+64(FP), Y0
+	MOVQ         ldo+88(FP), R9
+	SHLQ         $0x02, R9
+	MOVQ         DX, R8
+	VBROADCASTSS scale+72(FP), Y0
 	VMULPS       Y0, Y2, Y2
 	VMULPS       Y0, Y3, Y3
-	VMOVUPS      Y2, (DI)
-	VMOVUPS      Y3, 32(DI)
-	ADDQ         R8, DI
+	VMOVUPS      Y2, (R8)
+	VMOVUPS      Y3, 32(R8)
+	ADDQ         R9, R8
 	VMULPS       Y0, Y4, Y4
 	VMULPS       Y0, Y5, Y5
-	VMOVUPS      Y4, (DI)
-	VMOVUPS      Y5, 32(DI)
-	ADDQ         R8, DI
+	VMOVUPS      Y4, (R8)
+	VMOVUPS      Y5, 32(R8)
+	ADDQ         R9, R8
 	VMULPS       Y0, Y6, Y6
 	VMULPS       Y0, Y7, Y7
-	VMOVUPS      Y6, (DI)
-	VMOVUPS      Y7, 32(DI)
-	ADDQ         R8, DI
+	VMOVUPS      Y6, (R8)
+	VMOVUPS      Y7, 32(R8)
+	ADDQ         R9, R8
 	VMULPS       Y0, Y8, Y8
 	VMULPS       Y0, Y9, Y9
-	VMOVUPS      Y8, (DI)
-	VMOVUPS      Y9, 32(DI)
-	ADDQ         R8, DI
+	VMOVUPS      Y8, (R8)
+	VMOVUPS      Y9, 32(R8)
+	ADDQ         R9, R8
 	VMULPS       Y0, Y10, Y10
 	VMULPS       Y0, Y11, Y11
-	VMOVUPS      Y10, (DI)
-	VMOVUPS      Y11, 32(DI)
-	ADDQ         R8, DI
+	VMOVUPS      Y10, (R8)
+	VMOVUPS      Y11, 32(R8)
+	ADDQ         R9, R8
 	VMULPS       Y0, Y12, Y12
 	VMULPS       Y0, Y13, Y13
-	VMOVUPS      Y12, (DI)
-	VMOVUPS      Y13, 32(DI)
-	ADDQ         R8, DI
-	MOVQ         size+8(FP), DI
-	LEAQ         (DX)(DI*4), DX
-	SUBQ         DI, AX
+	VMOVUPS      Y12, (R8)
+	VMOVUPS      Y13, 32(R8)
+	ADDQ         R9, R8
+	MOVQ         size+8(FP), R8
+	LEAQ         (DX)(R8*4), DX
+	SUBQ         R8, AX
 	JG           scores6_runAVX2
 	VZEROUPPER
 	RET
 
-// func values1xAVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int, cols int)
+// func values1xAVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, ahead int, dst *float32, ldd int, cols int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·values1xAVX2(SB), NOSPLIT, $0-80
-	MOVQ       cols+72(FP), AX
+TEXT ·values1xAVX2(SB), NOSPLIT, $0-88
+	MOVQ       cols+80(FP), AX
 	LEAQ       masks<>+0(SB), CX
 	NEGQ       AX
 	VMOVUPS    64(CX)(AX*4), Y0
 	VMOVUPS    96(CX)(AX*4), Y1
-	MOVQ       dst+56(FP), AX
-	MOVQ       ldd+64(FP), CX
+	MOVQ       dst+64(FP), AX
+	MOVQ       ldd+72(FP), CX
 	SHLQ       $0x02, CX
 	VMASKMOVPS (AX), Y0, Y2
 	VMASKMOVPS 32(AX), Y1, Y3
@@ -11851,48 +11781,51 @@ TEXT ·values1xAVX2(SB), NOSPLIT, $0-80
 	SHLQ       $0x02, BX
 	MOVQ       ldv+48(FP), BX
 	SHLQ       $0x02, BX
+	MOVQ       ahead+56(FP), SI
+	SHLQ       $0x02, SI
 
 values1x_runAVX2:
-	MOVQ    size+8(FP), SI
-	CMPQ    AX, SI
-	CMOVQLT AX, SI
-	SUBQ    SI, AX
-	MOVQ    offset+40(FP), R9
-	SHLQ    $0x02, R9
-	MOVQ    (CX), DI
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), DI
+	CMPQ    AX, DI
+	CMOVQLT AX, DI
+	SUBQ    DI, AX
+	MOVQ    offset+40(FP), R10
+	SHLQ    $0x02, R10
 	MOVQ    (CX), R8
-	ADDQ    R9, DI
-	ADDQ    R9, R8
+	ADDQ    $+8, CX
+	MOVQ    (CX), R9
+	ADDQ    R10, R8
+	ADDQ    R10, R9
 
 values1x_loopAVX2:
-	VMASKMOVPS   (DI), Y0, Y5
+	VMASKMOVPS   (R8), Y0, Y5
 	VBROADCASTSS (DX), Y4
 	VFMADD231PS  Y5, Y4, Y2
-	VMASKMOVPS   32(DI), Y1, Y5
+	VMASKMOVPS   32(R8), Y1, Y5
 	VBROADCASTSS (DX), Y4
 	VFMADD231PS  Y5, Y4, Y3
-	PREFETCHT0   (R8)
+	PREFETCHT0   (R9)
+	PREFETCHT1   (R8)(SI*1)
 	ADDQ         $+4, DX
-	ADDQ         BX, DI
 	ADDQ         BX, R8
-	DECQ         SI
+	ADDQ         BX, R9
+	DECQ         DI
 	JNZ          values1x_loopAVX2
 	TESTQ        AX, AX
 	JG           values1x_runAVX2
-	MOVQ         dst+56(FP), AX
-	MOVQ         ldd+64(FP), CX
+	MOVQ         dst+64(FP), AX
+	MOVQ         ldd+72(FP), CX
 	SHLQ         $0x02, CX
 	VMASKMOVPS   Y2, Y0, (AX)
 	VMASKMOVPS   Y3, Y1, 32(AX)
 	VZEROUPPER
 	RET
 
-// func values1x64AVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int)
+// func values1x64AVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, ahead int, dst *float32, ldd int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·values1x64AVX2(SB), NOSPLIT, $0-72
-	MOVQ    dst+56(FP), AX
-	MOVQ    ldd+64(FP), CX
+TEXT ·values1x64AVX2(SB), NOSPLIT, $0-80
+	MOVQ    dst+64(FP), AX
+	MOVQ    ldd+72(FP), CX
 	SHLQ    $0x02, CX
 	VMOVUPS (AX), Y0
 	VMOVUPS 32(AX), Y1
@@ -11909,43 +11842,49 @@ TEXT ·values1x64AVX2(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, BX
 	MOVQ    ldv+48(FP), BX
 	SHLQ    $0x02, BX
+	MOVQ    ahead+56(FP), SI
+	SHLQ    $0x02, SI
 
 values1x64_runAVX2:
-	MOVQ    size+8(FP), SI
-	CMPQ    AX, SI
-	CMOVQLT AX, SI
-	SUBQ    SI, AX
-	MOVQ    offset+40(FP), R9
-	SHLQ    $0x02, R9
-	MOVQ    (CX), DI
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), DI
+	CMPQ    AX, DI
+	CMOVQLT AX, DI
+	SUBQ    DI, AX
+	MOVQ    offset+40(FP), R10
+	SHLQ    $0x02, R10
 	MOVQ    (CX), R8
-	ADDQ    R9, DI
-	ADDQ    R9, R8
+	ADDQ    $+8, CX
+	MOVQ    (CX), R9
+	ADDQ    R10, R8
+	ADDQ    R10, R9
 
 values1x64_loopAVX2:
 	VBROADCASTSS (DX), Y8
-	VFMADD231PS  (DI), Y8, Y0
-	VFMADD231PS  32(DI), Y8, Y1
-	VFMADD231PS  64(DI), Y8, Y2
-	VFMADD231PS  96(DI), Y8, Y3
-	VFMADD231PS  128(DI), Y8, Y4
-	VFMADD231PS  160(DI), Y8, Y5
-	VFMADD231PS  192(DI), Y8, Y6
-	VFMADD231PS  224(DI), Y8, Y7
-	PREFETCHT0   (R8)
-	PREFETCHT0   64(R8)
-	PREFETCHT0   128(R8)
-	PREFETCHT0   192(R8)
+	VFMADD231PS  (R8), Y8, Y0
+	VFMADD231PS  32(R8), Y8, Y1
+	VFMADD231PS  64(R8), Y8, Y2
+	VFMADD231PS  96(R8), Y8, Y3
+	VFMADD231PS  128(R8), Y8, Y4
+	VFMADD231PS  160(R8), Y8, Y5
+	VFMADD231PS  192(R8), Y8, Y6
+	VFMADD231PS  224(R8), Y8, Y7
+	PREFETCHT0   (R9)
+	PREFETCHT1   (R8)(SI*1)
+	PREFETCHT0   64(R9)
+	PREFETCHT1   64(R8)(SI*1)
+	PREFETCHT0   128(R9)
+	PREFETCHT1   128(R8)(SI*1)
+	PREFETCHT0   192(R9)
+	PREFETCHT1   192(R8)(SI*1)
 	ADDQ         $+4, DX
-	ADDQ         BX, DI
 	ADDQ         BX, R8
-	DECQ         SI
+	ADDQ         BX, R9
+	DECQ         DI
 	JNZ          values1x64_loopAVX2
 	TESTQ        AX, AX
 	JG           values1x64_runAVX2
-	MOVQ         dst+56(FP), AX
-	MOVQ         ldd+64(FP), CX
+	MOVQ         dst+64(FP), AX
+	MOVQ         ldd+72(FP), CX
 	SHLQ         $0x02, CX
 	VMOVUPS      Y0, (AX)
 	VMOVUPS      Y1, 32(AX)
@@ -11958,16 +11897,16 @@ values1x64_loopAVX2:
 	VZEROUPPER
 	RET
 
-// func values2xAVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int, cols int)
+// func values2xAVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, ahead int, dst *float32, ldd int, cols int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·values2xAVX2(SB), NOSPLIT, $0-80
-	MOVQ       cols+72(FP), AX
+TEXT ·values2xAVX2(SB), NOSPLIT, $0-88
+	MOVQ       cols+80(FP), AX
 	LEAQ       masks<>+0(SB), CX
 	NEGQ       AX
 	VMOVUPS    64(CX)(AX*4), Y0
 	VMOVUPS    96(CX)(AX*4), Y1
-	MOVQ       dst+56(FP), AX
-	MOVQ       ldd+64(FP), CX
+	MOVQ       dst+64(FP), AX
+	MOVQ       ldd+72(FP), CX
 	SHLQ       $0x02, CX
 	VMASKMOVPS (AX), Y0, Y2
 	VMASKMOVPS 32(AX), Y1, Y3
@@ -11980,41 +11919,44 @@ TEXT ·values2xAVX2(SB), NOSPLIT, $0-80
 	SHLQ       $0x02, BX
 	MOVQ       ldv+48(FP), SI
 	SHLQ       $0x02, SI
+	MOVQ       ahead+56(FP), DI
+	SHLQ       $0x02, DI
 
 values2x_runAVX2:
-	MOVQ    size+8(FP), DI
-	CMPQ    AX, DI
-	CMOVQLT AX, DI
-	SUBQ    DI, AX
-	MOVQ    offset+40(FP), R10
-	SHLQ    $0x02, R10
-	MOVQ    (CX), R8
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), R8
+	CMPQ    AX, R8
+	CMOVQLT AX, R8
+	SUBQ    R8, AX
+	MOVQ    offset+40(FP), R11
+	SHLQ    $0x02, R11
 	MOVQ    (CX), R9
-	ADDQ    R10, R8
-	ADDQ    R10, R9
+	ADDQ    $+8, CX
+	MOVQ    (CX), R10
+	ADDQ    R11, R9
+	ADDQ    R11, R10
 
 values2x_loopAVX2:
-	VMASKMOVPS   (R8), Y0, Y7
+	VMASKMOVPS   (R9), Y0, Y7
 	VBROADCASTSS (DX), Y6
 	VFMADD231PS  Y7, Y6, Y2
 	VBROADCASTSS (DX)(BX*1), Y6
 	VFMADD231PS  Y7, Y6, Y4
-	VMASKMOVPS   32(R8), Y1, Y7
+	VMASKMOVPS   32(R9), Y1, Y7
 	VBROADCASTSS (DX), Y6
 	VFMADD231PS  Y7, Y6, Y3
 	VBROADCASTSS (DX)(BX*1), Y6
 	VFMADD231PS  Y7, Y6, Y5
-	PREFETCHT0   (R9)
+	PREFETCHT0   (R10)
+	PREFETCHT1   (R9)(DI*1)
 	ADDQ         $+4, DX
-	ADDQ         SI, R8
 	ADDQ         SI, R9
-	DECQ         DI
+	ADDQ         SI, R10
+	DECQ         R8
 	JNZ          values2x_loopAVX2
 	TESTQ        AX, AX
 	JG           values2x_runAVX2
-	MOVQ         dst+56(FP), AX
-	MOVQ         ldd+64(FP), CX
+	MOVQ         dst+64(FP), AX
+	MOVQ         ldd+72(FP), CX
 	SHLQ         $0x02, CX
 	VMASKMOVPS   Y2, Y0, (AX)
 	VMASKMOVPS   Y3, Y1, 32(AX)
@@ -12023,11 +11965,11 @@ values2x_loopAVX2:
 	VZEROUPPER
 	RET
 
-// func values2x16AVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int)
+// func values2x16AVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, ahead int, dst *float32, ldd int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·values2x16AVX2(SB), NOSPLIT, $0-72
-	MOVQ    dst+56(FP), AX
-	MOVQ    ldd+64(FP), CX
+TEXT ·values2x16AVX2(SB), NOSPLIT, $0-80
+	MOVQ    dst+64(FP), AX
+	MOVQ    ldd+72(FP), CX
 	SHLQ    $0x02, CX
 	VMOVUPS (AX), Y0
 	VMOVUPS 32(AX), Y1
@@ -12040,39 +11982,42 @@ TEXT ·values2x16AVX2(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, BX
 	MOVQ    ldv+48(FP), SI
 	SHLQ    $0x02, SI
+	MOVQ    ahead+56(FP), DI
+	SHLQ    $0x02, DI
 
 values2x16_runAVX2:
-	MOVQ    size+8(FP), DI
-	CMPQ    AX, DI
-	CMOVQLT AX, DI
-	SUBQ    DI, AX
-	MOVQ    offset+40(FP), R10
-	SHLQ    $0x02, R10
-	MOVQ    (CX), R8
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), R8
+	CMPQ    AX, R8
+	CMOVQLT AX, R8
+	SUBQ    R8, AX
+	MOVQ    offset+40(FP), R11
+	SHLQ    $0x02, R11
 	MOVQ    (CX), R9
-	ADDQ    R10, R8
-	ADDQ    R10, R9
+	ADDQ    $+8, CX
+	MOVQ    (CX), R10
+	ADDQ    R11, R9
+	ADDQ    R11, R10
 
 values2x16_loopAVX2:
-	VMOVUPS      (R8), Y5
-	VMOVUPS      32(R8), Y6
+	VMOVUPS      (R9), Y5
+	VMOVUPS      32(R9), Y6
 	VBROADCASTSS (DX), Y4
 	VFMADD231PS  Y5, Y4, Y0
 	VFMADD231PS  Y6, Y4, Y1
 	VBROADCASTSS (DX)(BX*1), Y4
 	VFMADD231PS  Y5, Y4, Y2
 	VFMADD231PS  Y6, Y4, Y3
-	PREFETCHT0   (R9)
+	PREFETCHT0   (R10)
+	PREFETCHT1   (R9)(DI*1)
 	ADDQ         $+4, DX
-	ADDQ         SI, R8
 	ADDQ         SI, R9
-	DECQ         DI
+	ADDQ         SI, R10
+	DECQ         R8
 	JNZ          values2x16_loopAVX2
 	TESTQ        AX, AX
 	JG           values2x16_runAVX2
-	MOVQ         dst+56(FP), AX
-	MOVQ         ldd+64(FP), CX
+	MOVQ         dst+64(FP), AX
+	MOVQ         ldd+72(FP), CX
 	SHLQ         $0x02, CX
 	VMOVUPS      Y0, (AX)
 	VMOVUPS      Y1, 32(AX)
@@ -12081,16 +12026,16 @@ values2x16_loopAVX2:
 	VZEROUPPER
 	RET
 
-// func values3xAVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int, cols int)
+// func values3xAVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, ahead int, dst *float32, ldd int, cols int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·values3xAVX2(SB), NOSPLIT, $0-80
-	MOVQ       cols+72(FP), AX
+TEXT ·values3xAVX2(SB), NOSPLIT, $0-88
+	MOVQ       cols+80(FP), AX
 	LEAQ       masks<>+0(SB), CX
 	NEGQ       AX
 	VMOVUPS    64(CX)(AX*4), Y0
 	VMOVUPS    96(CX)(AX*4), Y1
-	MOVQ       dst+56(FP), AX
-	MOVQ       ldd+64(FP), CX
+	MOVQ       dst+64(FP), AX
+	MOVQ       ldd+72(FP), CX
 	SHLQ       $0x02, CX
 	VMASKMOVPS (AX), Y0, Y2
 	VMASKMOVPS 32(AX), Y1, Y3
@@ -12105,45 +12050,48 @@ TEXT ·values3xAVX2(SB), NOSPLIT, $0-80
 	SHLQ       $0x02, BX
 	MOVQ       ldv+48(FP), SI
 	SHLQ       $0x02, SI
+	MOVQ       ahead+56(FP), DI
+	SHLQ       $0x02, DI
 
 values3x_runAVX2:
-	MOVQ    size+8(FP), DI
-	CMPQ    AX, DI
-	CMOVQLT AX, DI
-	SUBQ    DI, AX
-	MOVQ    offset+40(FP), R10
-	SHLQ    $0x02, R10
-	MOVQ    (CX), R8
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), R8
+	CMPQ    AX, R8
+	CMOVQLT AX, R8
+	SUBQ    R8, AX
+	MOVQ    offset+40(FP), R11
+	SHLQ    $0x02, R11
 	MOVQ    (CX), R9
-	ADDQ    R10, R8
-	ADDQ    R10, R9
+	ADDQ    $+8, CX
+	MOVQ    (CX), R10
+	ADDQ    R11, R9
+	ADDQ    R11, R10
 
 values3x_loopAVX2:
-	VMASKMOVPS   (R8), Y0, Y9
+	VMASKMOVPS   (R9), Y0, Y9
 	VBROADCASTSS (DX), Y8
 	VFMADD231PS  Y9, Y8, Y2
 	VBROADCASTSS (DX)(BX*1), Y8
 	VFMADD231PS  Y9, Y8, Y4
 	VBROADCASTSS (DX)(BX*2), Y8
 	VFMADD231PS  Y9, Y8, Y6
-	VMASKMOVPS   32(R8), Y1, Y9
+	VMASKMOVPS   32(R9), Y1, Y9
 	VBROADCASTSS (DX), Y8
 	VFMADD231PS  Y9, Y8, Y3
 	VBROADCASTSS (DX)(BX*1), Y8
 	VFMADD231PS  Y9, Y8, Y5
 	VBROADCASTSS (DX)(BX*2), Y8
 	VFMADD231PS  Y9, Y8, Y7
-	PREFETCHT0   (R9)
+	PREFETCHT0   (R10)
+	PREFETCHT1   (R9)(DI*1)
 	ADDQ         $+4, DX
-	ADDQ         SI, R8
 	ADDQ         SI, R9
-	DECQ         DI
+	ADDQ         SI, R10
+	DECQ         R8
 	JNZ          values3x_loopAVX2
 	TESTQ        AX, AX
 	JG           values3x_runAVX2
-	MOVQ         dst+56(FP), AX
-	MOVQ         ldd+64(FP), CX
+	MOVQ         dst+64(FP), AX
+	MOVQ         ldd+72(FP), CX
 	SHLQ         $0x02, CX
 	VMASKMOVPS   Y2, Y0, (AX)
 	VMASKMOVPS   Y3, Y1, 32(AX)
@@ -12154,11 +12102,11 @@ values3x_loopAVX2:
 	VZEROUPPER
 	RET
 
-// func values3x16AVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int)
+// func values3x16AVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, ahead int, dst *float32, ldd int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·values3x16AVX2(SB), NOSPLIT, $0-72
-	MOVQ    dst+56(FP), AX
-	MOVQ    ldd+64(FP), CX
+TEXT ·values3x16AVX2(SB), NOSPLIT, $0-80
+	MOVQ    dst+64(FP), AX
+	MOVQ    ldd+72(FP), CX
 	SHLQ    $0x02, CX
 	VMOVUPS (AX), Y0
 	VMOVUPS 32(AX), Y1
@@ -12173,23 +12121,25 @@ TEXT ·values3x16AVX2(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, BX
 	MOVQ    ldv+48(FP), SI
 	SHLQ    $0x02, SI
+	MOVQ    ahead+56(FP), DI
+	SHLQ    $0x02, DI
 
 values3x16_runAVX2:
-	MOVQ    size+8(FP), DI
-	CMPQ    AX, DI
-	CMOVQLT AX, DI
-	SUBQ    DI, AX
-	MOVQ    offset+40(FP), R10
-	SHLQ    $0x02, R10
-	MOVQ    (CX), R8
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), R8
+	CMPQ    AX, R8
+	CMOVQLT AX, R8
+	SUBQ    R8, AX
+	MOVQ    offset+40(FP), R11
+	SHLQ    $0x02, R11
 	MOVQ    (CX), R9
-	ADDQ    R10, R8
-	ADDQ    R10, R9
+	ADDQ    $+8, CX
+	MOVQ    (CX), R10
+	ADDQ    R11, R9
+	ADDQ    R11, R10
 
 values3x16_loopAVX2:
-	VMOVUPS      (R8), Y7
-	VMOVUPS      32(R8), Y8
+	VMOVUPS      (R9), Y7
+	VMOVUPS      32(R9), Y8
 	VBROADCASTSS (DX), Y6
 	VFMADD231PS  Y7, Y6, Y0
 	VFMADD231PS  Y8, Y6, Y1
@@ -12199,16 +12149,17 @@ values3x16_loopAVX2:
 	VBROADCASTSS (DX)(BX*2), Y6
 	VFMADD231PS  Y7, Y6, Y4
 	VFMADD231PS  Y8, Y6, Y5
-	PREFETCHT0   (R9)
+	PREFETCHT0   (R10)
+	PREFETCHT1   (R9)(DI*1)
 	ADDQ         $+4, DX
-	ADDQ         SI, R8
 	ADDQ         SI, R9
-	DECQ         DI
+	ADDQ         SI, R10
+	DECQ         R8
 	JNZ          values3x16_loopAVX2
 	TESTQ        AX, AX
 	JG           values3x16_runAVX2
-	MOVQ         dst+56(FP), AX
-	MOVQ         ldd+64(FP), CX
+	MOVQ         dst+64(FP), AX
+	MOVQ         ldd+72(FP), CX
 	SHLQ         $0x02, CX
 	VMOVUPS      Y0, (AX)
 	VMOVUPS      Y1, 32(AX)
@@ -12219,16 +12170,16 @@ values3x16_loopAVX2:
 	VZEROUPPER
 	RET
 
-// func values4xAVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int, cols int)
+// func values4xAVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, ahead int, dst *float32, ldd int, cols int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·values4xAVX2(SB), NOSPLIT, $0-80
-	MOVQ       cols+72(FP), AX
+TEXT ·values4xAVX2(SB), NOSPLIT, $0-88
+	MOVQ       cols+80(FP), AX
 	LEAQ       masks<>+0(SB), CX
 	NEGQ       AX
 	VMOVUPS    64(CX)(AX*4), Y0
 	VMOVUPS    96(CX)(AX*4), Y1
-	MOVQ       dst+56(FP), AX
-	MOVQ       ldd+64(FP), CX
+	MOVQ       dst+64(FP), AX
+	MOVQ       ldd+72(FP), CX
 	SHLQ       $0x02, CX
 	LEAQ       (AX)(CX*2), DX
 	ADDQ       CX, DX
@@ -12249,22 +12200,24 @@ TEXT ·values4xAVX2(SB), NOSPLIT, $0-80
 	ADDQ       BX, SI
 	MOVQ       ldv+48(FP), DI
 	SHLQ       $0x02, DI
+	MOVQ       ahead+56(FP), R8
+	SHLQ       $0x02, R8
 
 values4x_runAVX2:
-	MOVQ    size+8(FP), R8
-	CMPQ    AX, R8
-	CMOVQLT AX, R8
-	SUBQ    R8, AX
-	MOVQ    offset+40(FP), R11
-	SHLQ    $0x02, R11
-	MOVQ    (CX), R9
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), R9
+	CMPQ    AX, R9
+	CMOVQLT AX, R9
+	SUBQ    R9, AX
+	MOVQ    offset+40(FP), R12
+	SHLQ    $0x02, R12
 	MOVQ    (CX), R10
-	ADDQ    R11, R9
-	ADDQ    R11, R10
+	ADDQ    $+8, CX
+	MOVQ    (CX), R11
+	ADDQ    R12, R10
+	ADDQ    R12, R11
 
 values4x_loopAVX2:
-	VMASKMOVPS   (R9), Y0, Y11
+	VMASKMOVPS   (R10), Y0, Y11
 	VBROADCASTSS (DX), Y10
 	VFMADD231PS  Y11, Y10, Y2
 	VBROADCASTSS (DX)(BX*1), Y10
@@ -12273,7 +12226,7 @@ values4x_loopAVX2:
 	VFMADD231PS  Y11, Y10, Y6
 	VBROADCASTSS (SI), Y10
 	VFMADD231PS  Y11, Y10, Y8
-	VMASKMOVPS   32(R9), Y1, Y11
+	VMASKMOVPS   32(R10), Y1, Y11
 	VBROADCASTSS (DX), Y10
 	VFMADD231PS  Y11, Y10, Y3
 	VBROADCASTSS (DX)(BX*1), Y10
@@ -12282,17 +12235,18 @@ values4x_loopAVX2:
 	VFMADD231PS  Y11, Y10, Y7
 	VBROADCASTSS (SI), Y10
 	VFMADD231PS  Y11, Y10, Y9
-	PREFETCHT0   (R10)
+	PREFETCHT0   (R11)
+	PREFETCHT1   (R10)(R8*1)
 	ADDQ         $+4, DX
 	ADDQ         $+4, SI
-	ADDQ         DI, R9
 	ADDQ         DI, R10
-	DECQ         R8
+	ADDQ         DI, R11
+	DECQ         R9
 	JNZ          values4x_loopAVX2
 	TESTQ        AX, AX
 	JG           values4x_runAVX2
-	MOVQ         dst+56(FP), AX
-	MOVQ         ldd+64(FP), CX
+	MOVQ         dst+64(FP), AX
+	MOVQ         ldd+72(FP), CX
 	SHLQ         $0x02, CX
 	LEAQ         (AX)(CX*2), DX
 	ADDQ         CX, DX
@@ -12307,11 +12261,11 @@ values4x_loopAVX2:
 	VZEROUPPER
 	RET
 
-// func values4x16AVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int)
+// func values4x16AVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, ahead int, dst *float32, ldd int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·values4x16AVX2(SB), NOSPLIT, $0-72
-	MOVQ    dst+56(FP), AX
-	MOVQ    ldd+64(FP), CX
+TEXT ·values4x16AVX2(SB), NOSPLIT, $0-80
+	MOVQ    dst+64(FP), AX
+	MOVQ    ldd+72(FP), CX
 	SHLQ    $0x02, CX
 	LEAQ    (AX)(CX*2), DX
 	ADDQ    CX, DX
@@ -12332,23 +12286,25 @@ TEXT ·values4x16AVX2(SB), NOSPLIT, $0-72
 	ADDQ    BX, SI
 	MOVQ    ldv+48(FP), DI
 	SHLQ    $0x02, DI
+	MOVQ    ahead+56(FP), R8
+	SHLQ    $0x02, R8
 
 values4x16_runAVX2:
-	MOVQ    size+8(FP), R8
-	CMPQ    AX, R8
-	CMOVQLT AX, R8
-	SUBQ    R8, AX
-	MOVQ    offset+40(FP), R11
-	SHLQ    $0x02, R11
-	MOVQ    (CX), R9
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), R9
+	CMPQ    AX, R9
+	CMOVQLT AX, R9
+	SUBQ    R9, AX
+	MOVQ    offset+40(FP), R12
+	SHLQ    $0x02, R12
 	MOVQ    (CX), R10
-	ADDQ    R11, R9
-	ADDQ    R11, R10
+	ADDQ    $+8, CX
+	MOVQ    (CX), R11
+	ADDQ    R12, R10
+	ADDQ    R12, R11
 
 values4x16_loopAVX2:
-	VMOVUPS      (R9), Y9
-	VMOVUPS      32(R9), Y10
+	VMOVUPS      (R10), Y9
+	VMOVUPS      32(R10), Y10
 	VBROADCASTSS (DX), Y8
 	VFMADD231PS  Y9, Y8, Y0
 	VFMADD231PS  Y10, Y8, Y1
@@ -12361,17 +12317,18 @@ values4x16_loopAVX2:
 	VBROADCASTSS (SI), Y8
 	VFMADD231PS  Y9, Y8, Y6
 	VFMADD231PS  Y10, Y8, Y7
-	PREFETCHT0   (R10)
+	PREFETCHT0   (R11)
+	PREFETCHT1   (R10)(R8*1)
 	ADDQ         $+4, DX
 	ADDQ         $+4, SI
-	ADDQ         DI, R9
 	ADDQ         DI, R10
-	DECQ         R8
+	ADDQ         DI, R11
+	DECQ         R9
 	JNZ          values4x16_loopAVX2
 	TESTQ        AX, AX
 	JG           values4x16_runAVX2
-	MOVQ         dst+56(FP), AX
-	MOVQ         ldd+64(FP), CX
+	MOVQ         dst+64(FP), AX
+	MOVQ         ldd+72(FP), CX
 	SHLQ         $0x02, CX
 	LEAQ         (AX)(CX*2), DX
 	ADDQ         CX, DX
@@ -12386,16 +12343,16 @@ values4x16_loopAVX2:
 	VZEROUPPER
 	RET
 
-// func values5xAVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int, cols int)
+// func values5xAVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, ahead int, dst *float32, ldd int, cols int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·values5xAVX2(SB), NOSPLIT, $0-80
-	MOVQ       cols+72(FP), AX
+TEXT ·values5xAVX2(SB), NOSPLIT, $0-88
+	MOVQ       cols+80(FP), AX
 	LEAQ       masks<>+0(SB), CX
 	NEGQ       AX
 	VMOVUPS    64(CX)(AX*4), Y0
 	VMOVUPS    96(CX)(AX*4), Y1
-	MOVQ       dst+56(FP), AX
-	MOVQ       ldd+64(FP), CX
+	MOVQ       dst+64(FP), AX
+	MOVQ       ldd+72(FP), CX
 	SHLQ       $0x02, CX
 	LEAQ       (AX)(CX*2), DX
 	ADDQ       CX, DX
@@ -12418,22 +12375,24 @@ TEXT ·values5xAVX2(SB), NOSPLIT, $0-80
 	ADDQ       BX, SI
 	MOVQ       ldv+48(FP), DI
 	SHLQ       $0x02, DI
+	MOVQ       ahead+56(FP), R8
+	SHLQ       $0x02, R8
 
 values5x_runAVX2:
-	MOVQ    size+8(FP), R8
-	CMPQ    AX, R8
-	CMOVQLT AX, R8
-	SUBQ    R8, AX
-	MOVQ    offset+40(FP), R11
-	SHLQ    $0x02, R11
-	MOVQ    (CX), R9
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), R9
+	CMPQ    AX, R9
+	CMOVQLT AX, R9
+	SUBQ    R9, AX
+	MOVQ    offset+40(FP), R12
+	SHLQ    $0x02, R12
 	MOVQ    (CX), R10
-	ADDQ    R11, R9
-	ADDQ    R11, R10
+	ADDQ    $+8, CX
+	MOVQ    (CX), R11
+	ADDQ    R12, R10
+	ADDQ    R12, R11
 
 values5x_loopAVX2:
-	VMASKMOVPS   (R9), Y0, Y13
+	VMASKMOVPS   (R10), Y0, Y13
 	VBROADCASTSS (DX), Y12
 	VFMADD231PS  Y13, Y12, Y2
 	VBROADCASTSS (DX)(BX*1), Y12
@@ -12444,7 +12403,7 @@ values5x_loopAVX2:
 	VFMADD231PS  Y13, Y12, Y8
 	VBROADCASTSS (SI)(BX*1), Y12
 	VFMADD231PS  Y13, Y12, Y10
-	VMASKMOVPS   32(R9), Y1, Y13
+	VMASKMOVPS   32(R10), Y1, Y13
 	VBROADCASTSS (DX), Y12
 	VFMADD231PS  Y13, Y12, Y3
 	VBROADCASTSS (DX)(BX*1), Y12
@@ -12455,17 +12414,18 @@ values5x_loopAVX2:
 	VFMADD231PS  Y13, Y12, Y9
 	VBROADCASTSS (SI)(BX*1), Y12
 	VFMADD231PS  Y13, Y12, Y11
-	PREFETCHT0   (R10)
+	PREFETCHT0   (R11)
+	PREFETCHT1   (R10)(R8*1)
 	ADDQ         $+4, DX
 	ADDQ         $+4, SI
-	ADDQ         DI, R9
 	ADDQ         DI, R10
-	DECQ         R8
+	ADDQ         DI, R11
+	DECQ         R9
 	JNZ          values5x_loopAVX2
 	TESTQ        AX, AX
 	JG           values5x_runAVX2
-	MOVQ         dst+56(FP), AX
-	MOVQ         ldd+64(FP), CX
+	MOVQ         dst+64(FP), AX
+	MOVQ         ldd+72(FP), CX
 	SHLQ         $0x02, CX
 	LEAQ         (AX)(CX*2), DX
 	ADDQ         CX, DX
@@ -12482,11 +12442,11 @@ values5x_loopAVX2:
 	VZEROUPPER
 	RET
 
-// func values5x16AVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int)
+// func values5x16AVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, ahead int, dst *float32, ldd int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·values5x16AVX2(SB), NOSPLIT, $0-72
-	MOVQ    dst+56(FP), AX
-	MOVQ    ldd+64(FP), CX
+TEXT ·values5x16AVX2(SB), NOSPLIT, $0-80
+	MOVQ    dst+64(FP), AX
+	MOVQ    ldd+72(FP), CX
 	SHLQ    $0x02, CX
 	LEAQ    (AX)(CX*2), DX
 	ADDQ    CX, DX
@@ -12509,23 +12469,25 @@ TEXT ·values5x16AVX2(SB), NOSPLIT, $0-72
 	ADDQ    BX, SI
 	MOVQ    ldv+48(FP), DI
 	SHLQ    $0x02, DI
+	MOVQ    ahead+56(FP), R8
+	SHLQ    $0x02, R8
 
 values5x16_runAVX2:
-	MOVQ    size+8(FP), R8
-	CMPQ    AX, R8
-	CMOVQLT AX, R8
-	SUBQ    R8, AX
-	MOVQ    offset+40(FP), R11
-	SHLQ    $0x02, R11
-	MOVQ    (CX), R9
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), R9
+	CMPQ    AX, R9
+	CMOVQLT AX, R9
+	SUBQ    R9, AX
+	MOVQ    offset+40(FP), R12
+	SHLQ    $0x02, R12
 	MOVQ    (CX), R10
-	ADDQ    R11, R9
-	ADDQ    R11, R10
+	ADDQ    $+8, CX
+	MOVQ    (CX), R11
+	ADDQ    R12, R10
+	ADDQ    R12, R11
 
 values5x16_loopAVX2:
-	VMOVUPS      (R9), Y11
-	VMOVUPS      32(R9), Y12
+	VMOVUPS      (R10), Y11
+	VMOVUPS      32(R10), Y12
 	VBROADCASTSS (DX), Y10
 	VFMADD231PS  Y11, Y10, Y0
 	VFMADD231PS  Y12, Y10, Y1
@@ -12541,17 +12503,18 @@ values5x16_loopAVX2:
 	VBROADCASTSS (SI)(BX*1), Y10
 	VFMADD231PS  Y11, Y10, Y8
 	VFMADD231PS  Y12, Y10, Y9
-	PREFETCHT0   (R10)
+	PREFETCHT0   (R11)
+	PREFETCHT1   (R10)(R8*1)
 	ADDQ         $+4, DX
 	ADDQ         $+4, SI
-	ADDQ         DI, R9
 	ADDQ         DI, R10
-	DECQ         R8
+	ADDQ         DI, R11
+	DECQ         R9
 	JNZ          values5x16_loopAVX2
 	TESTQ        AX, AX
 	JG           values5x16_runAVX2
-	MOVQ         dst+56(FP), AX
-	MOVQ         ldd+64(FP), CX
+	MOVQ         dst+64(FP), AX
+	MOVQ         ldd+72(FP), CX
 	SHLQ         $0x02, CX
 	LEAQ         (AX)(CX*2), DX
 	ADDQ         CX, DX
@@ -12568,16 +12531,16 @@ values5x16_loopAVX2:
 	VZEROUPPER
 	RET
 
-// func values6xAVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int, cols int)
+// func values6xAVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, ahead int, dst *float32, ldd int, cols int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·values6xAVX2(SB), NOSPLIT, $0-80
-	MOVQ       cols+72(FP), AX
+TEXT ·values6xAVX2(SB), NOSPLIT, $0-88
+	MOVQ       cols+80(FP), AX
 	LEAQ       masks<>+0(SB), CX
 	NEGQ       AX
 	VMOVUPS    64(CX)(AX*4), Y0
 	VMOVUPS    96(CX)(AX*4), Y1
-	MOVQ       dst+56(FP), AX
-	MOVQ       ldd+64(FP), CX
+	MOVQ       dst+64(FP), AX
+	MOVQ       ldd+72(FP), CX
 	SHLQ       $0x02, CX
 	LEAQ       (AX)(CX*2), DX
 	ADDQ       CX, DX
@@ -12602,22 +12565,24 @@ TEXT ·values6xAVX2(SB), NOSPLIT, $0-80
 	ADDQ       BX, SI
 	MOVQ       ldv+48(FP), DI
 	SHLQ       $0x02, DI
+	MOVQ       ahead+56(FP), R8
+	SHLQ       $0x02, R8
 
 values6x_runAVX2:
-	MOVQ    size+8(FP), R8
-	CMPQ    AX, R8
-	CMOVQLT AX, R8
-	SUBQ    R8, AX
-	MOVQ    offset+40(FP), R11
-	SHLQ    $0x02, R11
-	MOVQ    (CX), R9
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), R9
+	CMPQ    AX, R9
+	CMOVQLT AX, R9
+	SUBQ    R9, AX
+	MOVQ    offset+40(FP), R12
+	SHLQ    $0x02, R12
 	MOVQ    (CX), R10
-	ADDQ    R11, R9
-	ADDQ    R11, R10
+	ADDQ    $+8, CX
+	MOVQ    (CX), R11
+	ADDQ    R12, R10
+	ADDQ    R12, R11
 
 values6x_loopAVX2:
-	VMASKMOVPS   (R9), Y0, Y15
+	VMASKMOVPS   (R10), Y0, Y15
 	VBROADCASTSS (DX), Y14
 	VFMADD231PS  Y15, Y14, Y2
 	VBROADCASTSS (DX)(BX*1), Y14
@@ -12630,7 +12595,7 @@ values6x_loopAVX2:
 	VFMADD231PS  Y15, Y14, Y10
 	VBROADCASTSS (SI)(BX*2), Y14
 	VFMADD231PS  Y15, Y14, Y12
-	VMASKMOVPS   32(R9), Y1, Y15
+	VMASKMOVPS   32(R10), Y1, Y15
 	VBROADCASTSS (DX), Y14
 	VFMADD231PS  Y15, Y14, Y3
 	VBROADCASTSS (DX)(BX*1), Y14
@@ -12643,17 +12608,18 @@ values6x_loopAVX2:
 	VFMADD231PS  Y15, Y14, Y11
 	VBROADCASTSS (SI)(BX*2), Y14
 	VFMADD231PS  Y15, Y14, Y13
-	PREFETCHT0   (R10)
+	PREFETCHT0   (R11)
+	PREFETCHT1   (R10)(R8*1)
 	ADDQ         $+4, DX
 	ADDQ         $+4, SI
-	ADDQ         DI, R9
 	ADDQ         DI, R10
-	DECQ         R8
+	ADDQ         DI, R11
+	DECQ         R9
 	JNZ          values6x_loopAVX2
 	TESTQ        AX, AX
 	JG           values6x_runAVX2
-	MOVQ         dst+56(FP), AX
-	MOVQ         ldd+64(FP), CX
+	MOVQ         dst+64(FP), AX
+	MOVQ         ldd+72(FP), CX
 	SHLQ         $0x02, CX
 	LEAQ         (AX)(CX*2), DX
 	ADDQ         CX, DX
@@ -12672,11 +12638,11 @@ values6x_loopAVX2:
 	VZEROUPPER
 	RET
 
-// func values6x16AVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, dst *float32, ldd int)
+// func values6x16AVX2(n int, size int, p *float32, ldp int, v **float32, offset int, ldv int, ahead int, dst *float32, ldd int)
 // Requires: AVX, CMOV, FMA3, MMX+
-TEXT ·values6x16AVX2(SB), NOSPLIT, $0-72
-	MOVQ    dst+56(FP), AX
-	MOVQ    ldd+64(FP), CX
+TEXT ·values6x16AVX2(SB), NOSPLIT, $0-80
+	MOVQ    dst+64(FP), AX
+	MOVQ    ldd+72(FP), CX
 	SHLQ    $0x02, CX
 	LEAQ    (AX)(CX*2), DX
 	ADDQ    CX, DX
@@ -12701,23 +12667,25 @@ TEXT ·values6x16AVX2(SB), NOSPLIT, $0-72
 	ADDQ    BX, SI
 	MOVQ    ldv+48(FP), DI
 	SHLQ    $0x02, DI
+	MOVQ    ahead+56(FP), R8
+	SHLQ    $0x02, R8
 
 values6x16_runAVX2:
-	MOVQ    size+8(FP), R8
-	CMPQ    AX, R8
-	CMOVQLT AX, R8
-	SUBQ    R8, AX
-	MOVQ    offset+40(FP), R11
-	SHLQ    $0x02, R11
-	MOVQ    (CX), R9
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), R9
+	CMPQ    AX, R9
+	CMOVQLT AX, R9
+	SUBQ    R9, AX
+	MOVQ    offset+40(FP), R12
+	SHLQ    $0x02, R12
 	MOVQ    (CX), R10
-	ADDQ    R11, R9
-	ADDQ    R11, R10
+	ADDQ    $+8, CX
+	MOVQ    (CX), R11
+	ADDQ    R12, R10
+	ADDQ    R12, R11
 
 values6x16_loopAVX2:
-	VMOVUPS      (R9), Y13
-	VMOVUPS      32(R9), Y14
+	VMOVUPS      (R10), Y13
+	VMOVUPS      32(R10), Y14
 	VBROADCASTSS (DX), Y12
 	VFMADD231PS  Y13, Y12, Y0
 	VFMADD231PS  Y14, Y12, Y1
@@ -12736,17 +12704,18 @@ values6x16_loopAVX2:
 	VBROADCASTSS (SI)(BX*2), Y12
 	VFMADD231PS  Y13, Y12, Y10
 	VFMADD231PS  Y14, Y12, Y11
-	PREFETCHT0   (R10)
+	PREFETCHT0   (R11)
+	PREFETCHT1   (R10)(R8*1)
 	ADDQ         $+4, DX
 	ADDQ         $+4, SI
-	ADDQ         DI, R9
 	ADDQ         DI, R10
-	DECQ         R8
+	ADDQ         DI, R11
+	DECQ         R9
 	JNZ          values6x16_loopAVX2
 	TESTQ        AX, AX
 	JG           values6x16_runAVX2
-	MOVQ         dst+56(FP), AX
-	MOVQ         ldd+64(FP), CX
+	MOVQ         dst+64(FP), AX
+	MOVQ         ldd+72(FP), CX
 	SHLQ         $0x02, CX
 	LEAQ         (AX)(CX*2), DX
 	ADDQ         CX, DX
@@ -12765,72 +12734,75 @@ values6x16_loopAVX2:
 	VZEROUPPER
 	RET
 
-// func scoresBF161AVX2(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, scale float32, out *float32, ldo int)
+// func scoresBF161AVX2(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, ahead int, scale float32, out *float32, ldo int)
 // Requires: AVX, AVX2, CMOV, FMA3, MMX+
-TEXT ·scoresBF161AVX2(SB), NOSPLIT, $0-88
+TEXT ·scoresBF161AVX2(SB), NOSPLIT, $0-96
 	MOVQ n+0(FP), AX
 	MOVQ keys+40(FP), CX
-	MOVQ out+72(FP), DX
+	MOVQ out+80(FP), DX
 	MOVQ ldq+32(FP), BX
 	SHLQ $0x02, BX
 	MOVQ ldk+56(FP), BX
 	SHLQ $0x01, BX
+	MOVQ ahead+64(FP), SI
+	SHLQ $0x01, SI
 
 scoresBF161_runAVX2:
-	MOVQ    size+8(FP), SI
-	CMPQ    AX, SI
-	CMOVQLT AX, SI
-	MOVQ    SI, DI
-	SHRQ    $0x01, DI
-	NEGQ    DI
-	LEAQ    masks<>+0(SB), R8
-	VMOVUPS 64(R8)(DI*4), Y0
-	LEAQ    -2(SI)(SI*1), SI
-	LEAQ    lastWord<>+0(SB), DI
-	SUBQ    SI, DI
-	MOVQ    offset+48(FP), R10
-	SHLQ    $0x01, R10
-	MOVQ    (CX), R8
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), DI
+	CMPQ    AX, DI
+	CMOVQLT AX, DI
+	MOVQ    DI, R8
+	SHRQ    $0x01, R8
+	NEGQ    R8
+	LEAQ    masks<>+0(SB), R9
+	VMOVUPS 64(R9)(R8*4), Y0
+	LEAQ    -2(DI)(DI*1), DI
+	LEAQ    lastWord<>+0(SB), R8
+	SUBQ    DI, R8
+	MOVQ    offset+48(FP), R11
+	SHLQ    $0x01, R11
 	MOVQ    (CX), R9
-	ADDQ    R10, R8
-	ADDQ    R10, R9
+	ADDQ    $+8, CX
+	MOVQ    (CX), R10
+	ADDQ    R11, R9
+	ADDQ    R11, R10
 	VPXOR   Y1, Y1, Y1
 	VPXOR   Y2, Y2, Y2
-	MOVQ    q+24(FP), R10
-	MOVQ    dim+16(FP), R11
+	MOVQ    q+24(FP), R11
+	MOVQ    dim+16(FP), R12
 
 scoresBF161_loopAVX2:
-	VPMASKMOVD   (R8), Y0, Y3
-	VPBROADCASTW (R8)(SI*1), Y4
-	VPAND        30(DI), Y4, Y4
+	VPMASKMOVD   (R9), Y0, Y3
+	VPBROADCASTW (R9)(DI*1), Y4
+	VPAND        30(R8), Y4, Y4
 	VPOR         Y4, Y3, Y3
 	VEXTRACTI128 $0x01, Y3, X4
 	VPMOVZXWD    X4, Y4
 	VPSLLD       $0x10, Y4, Y4
 	VPMOVZXWD    X3, Y3
 	VPSLLD       $0x10, Y3, Y3
-	PREFETCHT0   (R9)
-	VBROADCASTSS (R10), Y5
+	PREFETCHT0   (R10)
+	PREFETCHT1   (R9)(SI*1)
+	VBROADCASTSS (R11), Y5
 	VFMADD231PS  Y3, Y5, Y1
 	VFMADD231PS  Y4, Y5, Y2
-	ADDQ         $+4, R10
-	ADDQ         BX, R8
+	ADDQ         $+4, R11
 	ADDQ         BX, R9
-	DECQ         R11
+	ADDQ         BX, R10
+	DECQ         R12
 	JNZ          scoresBF161_loopAVX2
-	MOVQ         ldo+80(FP), DI
-	SHLQ         $0x02, DI
-	MOVQ         DX, SI
-	VBROADCASTSS scale+64(FP), Y0
+	MOVQ         ldo+88(FP), R8
+	SHLQ         $0x02, R8
+	MOVQ         DX, DI
+	VBROADCASTSS scale+72(FP), Y0
 	VMULPS       Y0, Y1, Y1
 	VMULPS       Y0, Y2, Y2
-	VMOVUPS      Y1, (SI)
-	VMOVUPS      Y2, 32(SI)
-	ADDQ         DI, SI
-	MOVQ         size+8(FP), SI
-	LEAQ         (DX)(SI*4), DX
-	SUBQ         SI, AX
+	VMOVUPS      Y1, (DI)
+	VMOVUPS      Y2, 32(DI)
+	ADDQ         R8, DI
+	MOVQ         size+8(FP), DI
+	LEAQ         (DX)(DI*4), DX
+	SUBQ         DI, AX
 	JG           scoresBF161_runAVX2
 	VZEROUPPER
 	RET
@@ -12853,206 +12825,214 @@ DATA lastWord<>+56(SB)/4, $0x00000000
 DATA lastWord<>+60(SB)/4, $0x00000000
 GLOBL lastWord<>(SB), RODATA|NOPTR, $64
 
-// func scoresBF162AVX2(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, scale float32, out *float32, ldo int)
+// func scoresBF162AVX2(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, ahead int, scale float32, out *float32, ldo int)
 // Requires: AVX, AVX2, CMOV, FMA3, MMX+
-TEXT ·scoresBF162AVX2(SB), NOSPLIT, $0-88
+TEXT ·scoresBF162AVX2(SB), NOSPLIT, $0-96
 	MOVQ n+0(FP), AX
 	MOVQ keys+40(FP), CX
-	MOVQ out+72(FP), DX
+	MOVQ out+80(FP), DX
 	MOVQ ldq+32(FP), BX
 	SHLQ $0x02, BX
 	MOVQ ldk+56(FP), SI
 	SHLQ $0x01, SI
+	MOVQ ahead+64(FP), DI
+	SHLQ $0x01, DI
 
 scoresBF162_runAVX2:
-	MOVQ    size+8(FP), DI
-	CMPQ    AX, DI
-	CMOVQLT AX, DI
-	MOVQ    DI, R8
-	SHRQ    $0x01, R8
-	NEGQ    R8
-	LEAQ    masks<>+0(SB), R9
-	VMOVUPS 64(R9)(R8*4), Y0
-	LEAQ    -2(DI)(DI*1), DI
-	LEAQ    lastWord<>+0(SB), R8
-	SUBQ    DI, R8
-	MOVQ    offset+48(FP), R11
-	SHLQ    $0x01, R11
-	MOVQ    (CX), R9
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), R8
+	CMPQ    AX, R8
+	CMOVQLT AX, R8
+	MOVQ    R8, R9
+	SHRQ    $0x01, R9
+	NEGQ    R9
+	LEAQ    masks<>+0(SB), R10
+	VMOVUPS 64(R10)(R9*4), Y0
+	LEAQ    -2(R8)(R8*1), R8
+	LEAQ    lastWord<>+0(SB), R9
+	SUBQ    R8, R9
+	MOVQ    offset+48(FP), R12
+	SHLQ    $0x01, R12
 	MOVQ    (CX), R10
-	ADDQ    R11, R9
-	ADDQ    R11, R10
+	ADDQ    $+8, CX
+	MOVQ    (CX), R11
+	ADDQ    R12, R10
+	ADDQ    R12, R11
 	VPXOR   Y1, Y1, Y1
 	VPXOR   Y2, Y2, Y2
 	VPXOR   Y3, Y3, Y3
 	VPXOR   Y4, Y4, Y4
-	MOVQ    q+24(FP), R11
-	MOVQ    dim+16(FP), R12
+	MOVQ    q+24(FP), R12
+	MOVQ    dim+16(FP), R13
 
 scoresBF162_loopAVX2:
-	VPMASKMOVD   (R9), Y0, Y5
-	VPBROADCASTW (R9)(DI*1), Y6
-	VPAND        30(R8), Y6, Y6
+	VPMASKMOVD   (R10), Y0, Y5
+	VPBROADCASTW (R10)(R8*1), Y6
+	VPAND        30(R9), Y6, Y6
 	VPOR         Y6, Y5, Y5
 	VEXTRACTI128 $0x01, Y5, X6
 	VPMOVZXWD    X6, Y6
 	VPSLLD       $0x10, Y6, Y6
 	VPMOVZXWD    X5, Y5
 	VPSLLD       $0x10, Y5, Y5
-	PREFETCHT0   (R10)
-	VBROADCASTSS (R11), Y7
+	PREFETCHT0   (R11)
+	PREFETCHT1   (R10)(DI*1)
+	VBROADCASTSS (R12), Y7
 	VFMADD231PS  Y5, Y7, Y1
 	VFMADD231PS  Y6, Y7, Y2
-	VBROADCASTSS (R11)(BX*1), Y7
+	VBROADCASTSS (R12)(BX*1), Y7
 	VFMADD231PS  Y5, Y7, Y3
 	VFMADD231PS  Y6, Y7, Y4
-	ADDQ         $+4, R11
-	ADDQ         SI, R9
+	ADDQ         $+4, R12
 	ADDQ         SI, R10
-	DECQ         R12
+	ADDQ         SI, R11
+	DECQ         R13
 	JNZ          scoresBF162_loopAVX2
-	MOVQ         ldo+80(FP), R8
-	SHLQ         $0x02, R8
-	MOVQ         DX, DI
-	VBROADCASTSS scale+64(FP), Y0
+	MOVQ         ldo+88(FP), R9
+	SHLQ         $0x02, R9
+	MOVQ         DX, R8
+	VBROADCASTSS scale+72(FP), Y0
 	VMULPS       Y0, Y1, Y1
 	VMULPS       Y0, Y2, Y2
-	VMOVUPS      Y1, (DI)
-	VMOVUPS      Y2, 32(DI)
-	ADDQ         R8, DI
+	VMOVUPS      Y1, (R8)
+	VMOVUPS      Y2, 32(R8)
+	ADDQ         R9, R8
 	VMULPS       Y0, Y3, Y3
 	VMULPS       Y0, Y4, Y4
-	VMOVUPS      Y3, (DI)
-	VMOVUPS      Y4, 32(DI)
-	ADDQ         R8, DI
-	MOVQ         size+8(FP), DI
-	LEAQ         (DX)(DI*4), DX
-	SUBQ         DI, AX
+	VMOVUPS      Y3, (R8)
+	VMOVUPS      Y4, 32(R8)
+	ADDQ         R9, R8
+	MOVQ         size+8(FP), R8
+	LEAQ         (DX)(R8*4), DX
+	SUBQ         R8, AX
 	JG           scoresBF162_runAVX2
 	VZEROUPPER
 	RET
 
-// func scoresBF163AVX2(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, scale float32, out *float32, ldo int)
+// func scoresBF163AVX2(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, ahead int, scale float32, out *float32, ldo int)
 // Requires: AVX, AVX2, CMOV, FMA3, MMX+
-TEXT ·scoresBF163AVX2(SB), NOSPLIT, $0-88
+TEXT ·scoresBF163AVX2(SB), NOSPLIT, $0-96
 	MOVQ n+0(FP), AX
 	MOVQ keys+40(FP), CX
-	MOVQ out+72(FP), DX
+	MOVQ out+80(FP), DX
 	MOVQ ldq+32(FP), BX
 	SHLQ $0x02, BX
 	MOVQ ldk+56(FP), SI
 	SHLQ $0x01, SI
+	MOVQ ahead+64(FP), DI
+	SHLQ $0x01, DI
 
 scoresBF163_runAVX2:
-	MOVQ    size+8(FP), DI
-	CMPQ    AX, DI
-	CMOVQLT AX, DI
-	MOVQ    DI, R8
-	SHRQ    $0x01, R8
-	NEGQ    R8
-	LEAQ    masks<>+0(SB), R9
-	VMOVUPS 64(R9)(R8*4), Y0
-	LEAQ    -2(DI)(DI*1), DI
-	LEAQ    lastWord<>+0(SB), R8
-	SUBQ    DI, R8
-	MOVQ    offset+48(FP), R11
-	SHLQ    $0x01, R11
-	MOVQ    (CX), R9
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), R8
+	CMPQ    AX, R8
+	CMOVQLT AX, R8
+	MOVQ    R8, R9
+	SHRQ    $0x01, R9
+	NEGQ    R9
+	LEAQ    masks<>+0(SB), R10
+	VMOVUPS 64(R10)(R9*4), Y0
+	LEAQ    -2(R8)(R8*1), R8
+	LEAQ    lastWord<>+0(SB), R9
+	SUBQ    R8, R9
+	MOVQ    offset+48(FP), R12
+	SHLQ    $0x01, R12
 	MOVQ    (CX), R10
-	ADDQ    R11, R9
-	ADDQ    R11, R10
+	ADDQ    $+8, CX
+	MOVQ    (CX), R11
+	ADDQ    R12, R10
+	ADDQ    R12, R11
 	VPXOR   Y1, Y1, Y1
 	VPXOR   Y2, Y2, Y2
 	VPXOR   Y3, Y3, Y3
 	VPXOR   Y4, Y4, Y4
 	VPXOR   Y5, Y5, Y5
 	VPXOR   Y6, Y6, Y6
-	MOVQ    q+24(FP), R11
-	MOVQ    dim+16(FP), R12
+	MOVQ    q+24(FP), R12
+	MOVQ    dim+16(FP), R13
 
 scoresBF163_loopAVX2:
-	VPMASKMOVD   (R9), Y0, Y7
-	VPBROADCASTW (R9)(DI*1), Y8
-	VPAND        30(R8), Y8, Y8
+	VPMASKMOVD   (R10), Y0, Y7
+	VPBROADCASTW (R10)(R8*1), Y8
+	VPAND        30(R9), Y8, Y8
 	VPOR         Y8, Y7, Y7
 	VEXTRACTI128 $0x01, Y7, X8
 	VPMOVZXWD    X8, Y8
 	VPSLLD       $0x10, Y8, Y8
 	VPMOVZXWD    X7, Y7
 	VPSLLD       $0x10, Y7, Y7
-	PREFETCHT0   (R10)
-	VBROADCASTSS (R11), Y9
+	PREFETCHT0   (R11)
+	PREFETCHT1   (R10)(DI*1)
+	VBROADCASTSS (R12), Y9
 	VFMADD231PS  Y7, Y9, Y1
 	VFMADD231PS  Y8, Y9, Y2
-	VBROADCASTSS (R11)(BX*1), Y9
+	VBROADCASTSS (R12)(BX*1), Y9
 	VFMADD231PS  Y7, Y9, Y3
 	VFMADD231PS  Y8, Y9, Y4
-	VBROADCASTSS (R11)(BX*2), Y9
+	VBROADCASTSS (R12)(BX*2), Y9
 	VFMADD231PS  Y7, Y9, Y5
 	VFMADD231PS  Y8, Y9, Y6
-	ADDQ         $+4, R11
-	ADDQ         SI, R9
+	ADDQ         $+4, R12
 	ADDQ         SI, R10
-	DECQ         R12
+	ADDQ         SI, R11
+	DECQ         R13
 	JNZ          scoresBF163_loopAVX2
-	MOVQ         ldo+80(FP), R8
-	SHLQ         $0x02, R8
-	MOVQ         DX, DI
-	VBROADCASTSS scale+64(FP), Y0
+	MOVQ         ldo+88(FP), R9
+	SHLQ         $0x02, R9
+	MOVQ         DX, R8
+	VBROADCASTSS scale+72(FP), Y0
 	VMULPS       Y0, Y1, Y1
 	VMULPS       Y0, Y2, Y2
-	VMOVUPS      Y1, (DI)
-	VMOVUPS      Y2, 32(DI)
-	ADDQ         R8, DI
+	VMOVUPS      Y1, (R8)
+	VMOVUPS      Y2, 32(R8)
+	ADDQ         R9, R8
 	VMULPS       Y0, Y3, Y3
 	VMULPS       Y0, Y4, Y4
-	VMOVUPS      Y3, (DI)
-	VMOVUPS      Y4, 32(DI)
-	ADDQ         R8, DI
+	VMOVUPS      Y3, (R8)
+	VMOVUPS      Y4, 32(R8)
+	ADDQ         R9, R8
 	VMULPS       Y0, Y5, Y5
 	VMULPS       Y0, Y6, Y6
-	VMOVUPS      Y5, (DI)
-	VMOVUPS      Y6, 32(DI)
-	ADDQ         R8, DI
-	MOVQ         size+8(FP), DI
-	LEAQ         (DX)(DI*4), DX
-	SUBQ         DI, AX
+	VMOVUPS      Y5, (R8)
+	VMOVUPS      Y6, 32(R8)
+	ADDQ         R9, R8
+	MOVQ         size+8(FP), R8
+	LEAQ         (DX)(R8*4), DX
+	SUBQ         R8, AX
 	JG           scoresBF163_runAVX2
 	VZEROUPPER
 	RET
 
-// func scoresBF164AVX2(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, scale float32, out *float32, ldo int)
+// func scoresBF164AVX2(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, ahead int, scale float32, out *float32, ldo int)
 // Requires: AVX, AVX2, CMOV, FMA3, MMX+
-TEXT ·scoresBF164AVX2(SB), NOSPLIT, $0-88
+TEXT ·scoresBF164AVX2(SB), NOSPLIT, $0-96
 	MOVQ n+0(FP), AX
 	MOVQ keys+40(FP), CX
-	MOVQ out+72(FP), DX
+	MOVQ out+80(FP), DX
 	MOVQ ldq+32(FP), BX
 	SHLQ $0x02, BX
 	MOVQ ldk+56(FP), SI
 	SHLQ $0x01, SI
+	MOVQ ahead+64(FP), DI
+	SHLQ $0x01, DI
 
 scoresBF164_runAVX2:
-	MOVQ    size+8(FP), DI
-	CMPQ    AX, DI
-	CMOVQLT AX, DI
-	MOVQ    DI, R8
-	SHRQ    $0x01, R8
-	NEGQ    R8
-	LEAQ    masks<>+0(SB), R9
-	VMOVUPS 64(R9)(R8*4), Y0
-	LEAQ    -2(DI)(DI*1), DI
-	LEAQ    lastWord<>+0(SB), R8
-	SUBQ    DI, R8
-	MOVQ    offset+48(FP), R11
-	SHLQ    $0x01, R11
-	MOVQ    (CX), R9
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), R8
+	CMPQ    AX, R8
+	CMOVQLT AX, R8
+	MOVQ    R8, R9
+	SHRQ    $0x01, R9
+	NEGQ    R9
+	LEAQ    masks<>+0(SB), R10
+	VMOVUPS 64(R10)(R9*4), Y0
+	LEAQ    -2(R8)(R8*1), R8
+	LEAQ    lastWord<>+0(SB), R9
+	SUBQ    R8, R9
+	MOVQ    offset+48(FP), R12
+	SHLQ    $0x01, R12
 	MOVQ    (CX), R10
-	ADDQ    R11, R9
-	ADDQ    R11, R10
+	ADDQ    $+8, CX
+	MOVQ    (CX), R11
+	ADDQ    R12, R10
+	ADDQ    R12, R11
 	VPXOR   Y1, Y1, Y1
 	VPXOR   Y2, Y2, Y2
 	VPXOR   Y3, Y3, Y3
@@ -13061,101 +13041,104 @@ scoresBF164_runAVX2:
 	VPXOR   Y6, Y6, Y6
 	VPXOR   Y7, Y7, Y7
 	VPXOR   Y8, Y8, Y8
-	MOVQ    q+24(FP), R11
-	LEAQ    (R11)(BX*2), R12
-	ADDQ    BX, R12
-	MOVQ    dim+16(FP), R13
+	MOVQ    q+24(FP), R12
+	LEAQ    (R12)(BX*2), R13
+	ADDQ    BX, R13
+	MOVQ    dim+16(FP), R14
 
 scoresBF164_loopAVX2:
-	VPMASKMOVD   (R9), Y0, Y9
-	VPBROADCASTW (R9)(DI*1), Y10
-	VPAND        30(R8), Y10, Y10
+	VPMASKMOVD   (R10), Y0, Y9
+	VPBROADCASTW (R10)(R8*1), Y10
+	VPAND        30(R9), Y10, Y10
 	VPOR         Y10, Y9, Y9
 	VEXTRACTI128 $0x01, Y9, X10
 	VPMOVZXWD    X10, Y10
 	VPSLLD       $0x10, Y10, Y10
 	VPMOVZXWD    X9, Y9
 	VPSLLD       $0x10, Y9, Y9
-	PREFETCHT0   (R10)
-	VBROADCASTSS (R11), Y11
+	PREFETCHT0   (R11)
+	PREFETCHT1   (R10)(DI*1)
+	VBROADCASTSS (R12), Y11
 	VFMADD231PS  Y9, Y11, Y1
 	VFMADD231PS  Y10, Y11, Y2
-	VBROADCASTSS (R11)(BX*1), Y11
+	VBROADCASTSS (R12)(BX*1), Y11
 	VFMADD231PS  Y9, Y11, Y3
 	VFMADD231PS  Y10, Y11, Y4
-	VBROADCASTSS (R11)(BX*2), Y11
+	VBROADCASTSS (R12)(BX*2), Y11
 	VFMADD231PS  Y9, Y11, Y5
 	VFMADD231PS  Y10, Y11, Y6
-	VBROADCASTSS (R12), Y11
+	VBROADCASTSS (R13), Y11
 	VFMADD231PS  Y9, Y11, Y7
 	VFMADD231PS  Y10, Y11, Y8
-	ADDQ         $+4, R11
 	ADDQ         $+4, R12
-	ADDQ         SI, R9
+	ADDQ         $+4, R13
 	ADDQ         SI, R10
-	DECQ         R13
+	ADDQ         SI, R11
+	DECQ         R14
 	JNZ          scoresBF164_loopAVX2
-	MOVQ         ldo+80(FP), R8
-	SHLQ         $0x02, R8
-	MOVQ         DX, DI
-	VBROADCASTSS scale+64(FP), Y0
+	MOVQ         ldo+88(FP), R9
+	SHLQ         $0x02, R9
+	MOVQ         DX, R8
+	VBROADCASTSS scale+72(FP), Y0
 	VMULPS       Y0, Y1, Y1
 	VMULPS       Y0, Y2, Y2
-	VMOVUPS      Y1, (DI)
-	VMOVUPS      Y2, 32(DI)
-	ADDQ         R8, DI
+	VMOVUPS      Y1, (R8)
+	VMOVUPS      Y2, 32(R8)
+	ADDQ         R9, R8
 	VMULPS       Y0, Y3, Y3
 	VMULPS       Y0, Y4, Y4
-	VMOVUPS      Y3, (DI)
-	VMOVUPS      Y4, 32(DI)
-	ADDQ         R8, DI
+	VMOVUPS      Y3, (R8)
+	VMOVUPS      Y4, 32(R8)
+	ADDQ         R9, R8
 	VMULPS       Y0, Y5, Y5
 	VMULPS       Y0, Y6, Y6
-	VMOVUPS      Y5, (DI)
-	VMOVUPS      Y6, 32(DI)
-	ADDQ         R8, DI
+	VMOVUPS      Y5, (R8)
+	VMOVUPS      Y6, 32(R8)
+	ADDQ         R9, R8
 	VMULPS       Y0, Y7, Y7
 	VMULPS       Y0, Y8, Y8
-	VMOVUPS      Y7, (DI)
-	VMOVUPS      Y8, 32(DI)
-	ADDQ         R8, DI
-	MOVQ         size+8(FP), DI
-	LEAQ         (DX)(DI*4), DX
-	SUBQ         DI, AX
+	VMOVUPS      Y7, (R8)
+	VMOVUPS      Y8, 32(R8)
+	ADDQ         R9, R8
+	MOVQ         size+8(FP), R8
+	LEAQ         (DX)(R8*4), DX
+	SUBQ         R8, AX
 	JG           scoresBF164_runAVX2
 	VZEROUPPER
 	RET
 
-// func scoresBF165AVX2(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, scale float32, out *float32, ldo int)
+// func scoresBF165AVX2(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, ahead int, scale float32, out *float32, ldo int)
 // Requires: AVX, AVX2, CMOV, FMA3, MMX+
-TEXT ·scoresBF165AVX2(SB), NOSPLIT, $0-88
+TEXT ·scoresBF165AVX2(SB), NOSPLIT, $0-96
 	MOVQ n+0(FP), AX
 	MOVQ keys+40(FP), CX
-	MOVQ out+72(FP), DX
+	MOVQ out+80(FP), DX
 	MOVQ ldq+32(FP), BX
 	SHLQ $0x02, BX
 	MOVQ ldk+56(FP), SI
 	SHLQ $0x01, SI
+	MOVQ ahead+64(FP), DI
+	SHLQ $0x01, DI
 
 scoresBF165_runAVX2:
-	MOVQ    size+8(FP), DI
-	CMPQ    AX, DI
-	CMOVQLT AX, DI
-	MOVQ    DI, R8
-	SHRQ    $0x01, R8
-	NEGQ    R8
-	LEAQ    masks<>+0(SB), R9
-	VMOVUPS 64(R9)(R8*4), Y0
-	LEAQ    -2(DI)(DI*1), DI
-	LEAQ    lastWord<>+0(SB), R8
-	SUBQ    DI, R8
-	MOVQ    offset+48(FP), R11
-	SHLQ    $0x01, R11
-	MOVQ    (CX), R9
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), R8
+	CMPQ    AX, R8
+	CMOVQLT AX, R8
+	MOVQ    R8, R9
+	SHRQ    $0x01, R9
+	NEGQ    R9
+	LEAQ    masks<>+0(SB), R10
+	VMOVUPS 64(R10)(R9*4), Y0
+	LEAQ    -2(R8)(R8*1), R8
+	LEAQ    lastWord<>+0(SB), R9
+	SUBQ    R8, R9
+	MOVQ    offset+48(FP), R12
+	SHLQ    $0x01, R12
 	MOVQ    (CX), R10
-	ADDQ    R11, R9
-	ADDQ    R11, R10
+	ADDQ    $+8, CX
+	MOVQ    (CX), R11
+	ADDQ    R12, R10
+	ADDQ    R12, R11
 	VPXOR   Y1, Y1, Y1
 	VPXOR   Y2, Y2, Y2
 	VPXOR   Y3, Y3, Y3
@@ -13166,109 +13149,112 @@ scoresBF165_runAVX2:
 	VPXOR   Y8, Y8, Y8
 	VPXOR   Y9, Y9, Y9
 	VPXOR   Y10, Y10, Y10
-	MOVQ    q+24(FP), R11
-	LEAQ    (R11)(BX*2), R12
-	ADDQ    BX, R12
-	MOVQ    dim+16(FP), R13
+	MOVQ    q+24(FP), R12
+	LEAQ    (R12)(BX*2), R13
+	ADDQ    BX, R13
+	MOVQ    dim+16(FP), R14
 
 scoresBF165_loopAVX2:
-	VPMASKMOVD   (R9), Y0, Y11
-	VPBROADCASTW (R9)(DI*1), Y12
-	VPAND        30(R8), Y12, Y12
+	VPMASKMOVD   (R10), Y0, Y11
+	VPBROADCASTW (R10)(R8*1), Y12
+	VPAND        30(R9), Y12, Y12
 	VPOR         Y12, Y11, Y11
 	VEXTRACTI128 $0x01, Y11, X12
 	VPMOVZXWD    X12, Y12
 	VPSLLD       $0x10, Y12, Y12
 	VPMOVZXWD    X11, Y11
 	VPSLLD       $0x10, Y11, Y11
-	PREFETCHT0   (R10)
-	VBROADCASTSS (R11), Y13
+	PREFETCHT0   (R11)
+	PREFETCHT1   (R10)(DI*1)
+	VBROADCASTSS (R12), Y13
 	VFMADD231PS  Y11, Y13, Y1
 	VFMADD231PS  Y12, Y13, Y2
-	VBROADCASTSS (R11)(BX*1), Y13
+	VBROADCASTSS (R12)(BX*1), Y13
 	VFMADD231PS  Y11, Y13, Y3
 	VFMADD231PS  Y12, Y13, Y4
-	VBROADCASTSS (R11)(BX*2), Y13
+	VBROADCASTSS (R12)(BX*2), Y13
 	VFMADD231PS  Y11, Y13, Y5
 	VFMADD231PS  Y12, Y13, Y6
-	VBROADCASTSS (R12), Y13
+	VBROADCASTSS (R13), Y13
 	VFMADD231PS  Y11, Y13, Y7
 	VFMADD231PS  Y12, Y13, Y8
-	VBROADCASTSS (R12)(BX*1), Y13
+	VBROADCASTSS (R13)(BX*1), Y13
 	VFMADD231PS  Y11, Y13, Y9
 	VFMADD231PS  Y12, Y13, Y10
-	ADDQ         $+4, R11
 	ADDQ         $+4, R12
-	ADDQ         SI, R9
+	ADDQ         $+4, R13
 	ADDQ         SI, R10
-	DECQ         R13
+	ADDQ         SI, R11
+	DECQ         R14
 	JNZ          scoresBF165_loopAVX2
-	MOVQ         ldo+80(FP), R8
-	SHLQ         $0x02, R8
-	MOVQ         DX, DI
-	VBROADCASTSS scale+64(FP), Y0
+	MOVQ         ldo+88(FP), R9
+	SHLQ         $0x02, R9
+	MOVQ         DX, R8
+	VBROADCASTSS scale+72(FP), Y0
 	VMULPS       Y0, Y1, Y1
 	VMULPS       Y0, Y2, Y2
-	VMOVUPS      Y1, (DI)
-	VMOVUPS      Y2, 32(DI)
-	ADDQ         R8, DI
+	VMOVUPS      Y1, (R8)
+	VMOVUPS      Y2, 32(R8)
+	ADDQ         R9, R8
 	VMULPS       Y0, Y3, Y3
 	VMULPS       Y0, Y4, Y4
-	VMOVUPS      Y3, (DI)
-	VMOVUPS      Y4, 32(DI)
-	ADDQ         R8, DI
+	VMOVUPS      Y3, (R8)
+	VMOVUPS      Y4, 32(R8)
+	ADDQ         R9, R8
 	VMULPS       Y0, Y5, Y5
 	VMULPS       Y0, Y6, Y6
-	VMOVUPS      Y5, (DI)
-	VMOVUPS      Y6, 32(DI)
-	ADDQ         R8, DI
+	VMOVUPS      Y5, (R8)
+	VMOVUPS      Y6, 32(R8)
+	ADDQ         R9, R8
 	VMULPS       Y0, Y7, Y7
 	VMULPS       Y0, Y8, Y8
-	VMOVUPS      Y7, (DI)
-	VMOVUPS      Y8, 32(DI)
-	ADDQ         R8, DI
+	VMOVUPS      Y7, (R8)
+	VMOVUPS      Y8, 32(R8)
+	ADDQ         R9, R8
 	VMULPS       Y0, Y9, Y9
 	VMULPS       Y0, Y10, Y10
-	VMOVUPS      Y9, (DI)
-	VMOVUPS      Y10, 32(DI)
-	ADDQ         R8, DI
-	MOVQ         size+8(FP), DI
-	LEAQ         (DX)(DI*4), DX
-	SUBQ         DI, AX
+	VMOVUPS      Y9, (R8)
+	VMOVUPS      Y10, 32(R8)
+	ADDQ         R9, R8
+	MOVQ         size+8(FP), R8
+	LEAQ         (DX)(R8*4), DX
+	SUBQ         R8, AX
 	JG           scoresBF165_runAVX2
 	VZEROUPPER
 	RET
 
-// func scoresBF166AVX2(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, scale float32, out *float32, ldo int)
+// func scoresBF166AVX2(n int, size int, dim int, q *float32, ldq int, keys **uint16, offset int, ldk int, ahead int, scale float32, out *float32, ldo int)
 // Requires: AVX, AVX2, CMOV, FMA3, MMX+
-TEXT ·scoresBF166AVX2(SB), NOSPLIT, $0-88
+TEXT ·scoresBF166AVX2(SB), NOSPLIT, $0-96
 	MOVQ n+0(FP), AX
 	MOVQ keys+40(FP), CX
-	MOVQ out+72(FP), DX
+	MOVQ out+80(FP), DX
 	MOVQ ldq+32(FP), BX
 	SHLQ $0x02, BX
 	MOVQ ldk+56(FP), SI
 	SHLQ $0x01, SI
+	MOVQ ahead+64(FP), DI
+	SHLQ $0x01, DI
 
 scoresBF166_runAVX2:
-	MOVQ    size+8(FP), DI
-	CMPQ    AX, DI
-	CMOVQLT AX, DI
-	MOVQ    DI, R8
-	SHRQ    $0x01, R8
-	NEGQ    R8
-	LEAQ    masks<>+0(SB), R9
-	VMOVUPS 64(R9)(R8*4), Y0
-	LEAQ    -2(DI)(DI*1), DI
-	LEAQ    lastWord<>+0(SB), R8
-	SUBQ    DI, R8
-	MOVQ    offset+48(FP), R11
-	SHLQ    $0x01, R11
-	MOVQ    (CX), R9
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), R8
+	CMPQ    AX, R8
+	CMOVQLT AX, R8
+	MOVQ    R8, R9
+	SHRQ    $0x01, R9
+	NEGQ    R9
+	LEAQ    masks<>+0(SB), R10
+	VMOVUPS 64(R10)(R9*4), Y0
+	LEAQ    -2(R8)(R8*1), R8
+	LEAQ    lastWord<>+0(SB), R9
+	SUBQ    R8, R9
+	MOVQ    offset+48(FP), R12
+	SHLQ    $0x01, R12
 	MOVQ    (CX), R10
-	ADDQ    R11, R9
-	ADDQ    R11, R10
+	ADDQ    $+8, CX
+	MOVQ    (CX), R11
+	ADDQ    R12, R10
+	ADDQ    R12, R11
 	VPXOR   Y1, Y1, Y1
 	VPXOR   Y2, Y2, Y2
 	VPXOR   Y3, Y3, Y3
@@ -13281,101 +13267,102 @@ scoresBF166_runAVX2:
 	VPXOR   Y10, Y10, Y10
 	VPXOR   Y11, Y11, Y11
 	VPXOR   Y12, Y12, Y12
-	MOVQ    q+24(FP), R11
-	LEAQ    (R11)(BX*2), R12
-	ADDQ    BX, R12
-	MOVQ    dim+16(FP), R13
+	MOVQ    q+24(FP), R12
+	LEAQ    (R12)(BX*2), R13
+	ADDQ    BX, R13
+	MOVQ    dim+16(FP), R14
 
 scoresBF166_loopAVX2:
-	VPMASKMOVD   (R9), Y0, Y13
-	VPBROADCASTW (R9)(DI*1), Y14
-	VPAND        30(R8), Y14, Y14
+	VPMASKMOVD   (R10), Y0, Y13
+	VPBROADCASTW (R10)(R8*1), Y14
+	VPAND        30(R9), Y14, Y14
 	VPOR         Y14, Y13, Y13
 	VEXTRACTI128 $0x01, Y13, X14
 	VPMOVZXWD    X14, Y14
 	VPSLLD       $0x10, Y14, Y14
 	VPMOVZXWD    X13, Y13
 	VPSLLD       $0x10, Y13, Y13
-	PREFETCHT0   (R10)
-	VBROADCASTSS (R11), Y15
+	PREFETCHT0   (R11)
+	PREFETCHT1   (R10)(DI*1)
+	VBROADCASTSS (R12), Y15
 	VFMADD231PS  Y13, Y15, Y1
 	VFMADD231PS  Y14, Y15, Y2
-	VBROADCASTSS (R11)(BX*1), Y15
+	VBROADCASTSS (R12)(BX*1), Y15
 	VFMADD231PS  Y13, Y15, Y3
 	VFMADD231PS  Y14, Y15, Y4
-	VBROADCASTSS (R11)(BX*2), Y15
+	VBROADCASTSS (R12)(BX*2), Y15
 	VFMADD231PS  Y13, Y15, Y5
 	VFMADD231PS  Y14, Y15, Y6
-	VBROADCASTSS (R12), Y15
+	VBROADCASTSS (R13), Y15
 	VFMADD231PS  Y13, Y15, Y7
 	VFMADD231PS  Y14, Y15, Y8
-	VBROADCASTSS (R12)(BX*1), Y15
+	VBROADCASTSS (R13)(BX*1), Y15
 	VFMADD231PS  Y13, Y15, Y9
 	VFMADD231PS  Y14, Y15, Y10
-	VBROADCASTSS (R12)(BX*2), Y15
+	VBROADCASTSS (R13)(BX*2), Y15
 	VFMADD231PS  Y13, Y15, Y11
 	VFMADD231PS  Y14, Y15, Y12
-	ADDQ         $+4, R11
 	ADDQ         $+4, R12
-	ADDQ         SI, R9
+	ADDQ         $+4, R13
 	ADDQ         SI, R10
-	DECQ         R13
+	ADDQ         SI, R11
+	DECQ         R14
 	JNZ          scoresBF166_loopAVX2
-	MOVQ         ldo+80(FP), R8
-	SHLQ         $0x02, R8
-	MOVQ         DX, DI
-	VBROADCASTSS scale+64(FP), Y0
+	MOVQ         ldo+88(FP), R9
+	SHLQ         $0x02, R9
+	MOVQ         DX, R8
+	VBROADCASTSS scale+72(FP), Y0
 	VMULPS       Y0, Y1, Y1
 	VMULPS       Y0, Y2, Y2
-	VMOVUPS      Y1, (DI)
-	VMOVUPS      Y2, 32(DI)
-	ADDQ         R8, DI
+	VMOVUPS      Y1, (R8)
+	VMOVUPS      Y2, 32(R8)
+	ADDQ         R9, R8
 	VMULPS       Y0, Y3, Y3
 	VMULPS       Y0, Y4, Y4
-	VMOVUPS      Y3, (DI)
-	VMOVUPS      Y4, 32(DI)
-	ADDQ         R8, DI
+	VMOVUPS      Y3, (R8)
+	VMOVUPS      Y4, 32(R8)
+	ADDQ         R9, R8
 	VMULPS       Y0, Y5, Y5
 	VMULPS       Y0, Y6, Y6
-	VMOVUPS      Y5, (DI)
-	VMOVUPS      Y6, 32(DI)
-	ADDQ         R8, DI
+	VMOVUPS      Y5, (R8)
+	VMOVUPS      Y6, 32(R8)
+	ADDQ         R9, R8
 	VMULPS       Y0, Y7, Y7
 	VMULPS       Y0, Y8, Y8
-	VMOVUPS      Y7, (DI)
-	VMOVUPS      Y8, 32(DI)
-	ADDQ         R8, DI
+	VMOVUPS      Y7, (R8)
+	VMOVUPS      Y8, 32(R8)
+	ADDQ         R9, R8
 	VMULPS       Y0, Y9, Y9
 	VMULPS       Y0, Y10, Y10
-	VMOVUPS      Y9, (DI)
-	VMOVUPS      Y10, 32(DI)
-	ADDQ         R8, DI
+	VMOVUPS      Y9, (R8)
+	VMOVUPS      Y10, 32(R8)
+	ADDQ         R9, R8
 	VMULPS       Y0, Y11, Y11
 	VMULPS       Y0, Y12, Y12
-	VMOVUPS      Y11, (DI)
-	VMOVUPS      Y12, 32(DI)
-	ADDQ         R8, DI
-	MOVQ         size+8(FP), DI
-	LEAQ         (DX)(DI*4), DX
-	SUBQ         DI, AX
+	VMOVUPS      Y11, (R8)
+	VMOVUPS      Y12, 32(R8)
+	ADDQ         R9, R8
+	MOVQ         size+8(FP), R8
+	LEAQ         (DX)(R8*4), DX
+	SUBQ         R8, AX
 	JG           scoresBF166_runAVX2
 	VZEROUPPER
 	RET
 
-// func valuesBF161xAVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int, cols int)
+// func valuesBF161xAVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, ahead int, dst *float32, ldd int, cols int)
 // Requires: AVX, AVX2, CMOV, FMA3, MMX+
-TEXT ·valuesBF161xAVX2(SB), NOSPLIT, $0-80
-	MOVQ       cols+72(FP), AX
+TEXT ·valuesBF161xAVX2(SB), NOSPLIT, $0-88
+	MOVQ       cols+80(FP), AX
 	LEAQ       masks<>+0(SB), CX
 	NEGQ       AX
 	VMOVUPS    64(CX)(AX*4), Y0
 	VMOVUPS    96(CX)(AX*4), Y1
-	MOVQ       dst+56(FP), AX
-	MOVQ       ldd+64(FP), CX
+	MOVQ       dst+64(FP), AX
+	MOVQ       ldd+72(FP), CX
 	SHLQ       $0x02, CX
 	VMASKMOVPS (AX), Y0, Y0
 	VMASKMOVPS 32(AX), Y1, Y1
-	MOVQ       cols+72(FP), AX
+	MOVQ       cols+80(FP), AX
 	MOVQ       AX, CX
 	SHRQ       $0x01, CX
 	NEGQ       CX
@@ -13391,23 +13378,25 @@ TEXT ·valuesBF161xAVX2(SB), NOSPLIT, $0-80
 	SHLQ       $0x02, DI
 	MOVQ       ldv+48(FP), DI
 	SHLQ       $0x01, DI
+	MOVQ       ahead+56(FP), R8
+	SHLQ       $0x01, R8
 
 valuesBF161x_runAVX2:
-	MOVQ    size+8(FP), R8
-	CMPQ    DX, R8
-	CMOVQLT DX, R8
-	SUBQ    R8, DX
-	MOVQ    offset+40(FP), R11
-	SHLQ    $0x01, R11
-	MOVQ    (BX), R9
-	ADDQ    $+8, BX
+	MOVQ    size+8(FP), R9
+	CMPQ    DX, R9
+	CMOVQLT DX, R9
+	SUBQ    R9, DX
+	MOVQ    offset+40(FP), R12
+	SHLQ    $0x01, R12
 	MOVQ    (BX), R10
-	ADDQ    R11, R9
-	ADDQ    R11, R10
+	ADDQ    $+8, BX
+	MOVQ    (BX), R11
+	ADDQ    R12, R10
+	ADDQ    R12, R11
 
 valuesBF161x_loopAVX2:
-	VPMASKMOVD   (R9), Y2, Y4
-	VPBROADCASTW (R9)(AX*1), Y5
+	VPMASKMOVD   (R10), Y2, Y4
+	VPBROADCASTW (R10)(AX*1), Y5
 	VPAND        30(CX), Y5, Y5
 	VPOR         Y5, Y4, Y4
 	VEXTRACTI128 $0x01, Y4, X5
@@ -13418,32 +13407,33 @@ valuesBF161x_loopAVX2:
 	VBROADCASTSS (SI), Y3
 	VFMADD231PS  Y4, Y3, Y0
 	VFMADD231PS  Y5, Y3, Y1
-	PREFETCHT0   (R10)
+	PREFETCHT0   (R11)
+	PREFETCHT1   (R10)(R8*1)
 	ADDQ         $+4, SI
-	ADDQ         DI, R9
 	ADDQ         DI, R10
-	DECQ         R8
+	ADDQ         DI, R11
+	DECQ         R9
 	JNZ          valuesBF161x_loopAVX2
 	TESTQ        DX, DX
 	JG           valuesBF161x_runAVX2
-	MOVQ         cols+72(FP), AX
+	MOVQ         cols+80(FP), AX
 	LEAQ         masks<>+0(SB), CX
 	NEGQ         AX
 	VMOVUPS      64(CX)(AX*4), Y2
 	VMOVUPS      96(CX)(AX*4), Y3
-	MOVQ         dst+56(FP), AX
-	MOVQ         ldd+64(FP), CX
+	MOVQ         dst+64(FP), AX
+	MOVQ         ldd+72(FP), CX
 	SHLQ         $0x02, CX
 	VMASKMOVPS   Y0, Y2, (AX)
 	VMASKMOVPS   Y1, Y3, 32(AX)
 	VZEROUPPER
 	RET
 
-// func valuesBF161x64AVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int)
+// func valuesBF161x64AVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, ahead int, dst *float32, ldd int)
 // Requires: AVX, AVX2, CMOV, FMA3, MMX+
-TEXT ·valuesBF161x64AVX2(SB), NOSPLIT, $0-72
-	MOVQ    dst+56(FP), AX
-	MOVQ    ldd+64(FP), CX
+TEXT ·valuesBF161x64AVX2(SB), NOSPLIT, $0-80
+	MOVQ    dst+64(FP), AX
+	MOVQ    ldd+72(FP), CX
 	SHLQ    $0x02, CX
 	VMOVUPS (AX), Y0
 	VMOVUPS 32(AX), Y1
@@ -13460,57 +13450,61 @@ TEXT ·valuesBF161x64AVX2(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, BX
 	MOVQ    ldv+48(FP), BX
 	SHLQ    $0x01, BX
+	MOVQ    ahead+56(FP), SI
+	SHLQ    $0x01, SI
 
 valuesBF161x64_runAVX2:
-	MOVQ    size+8(FP), SI
-	CMPQ    AX, SI
-	CMOVQLT AX, SI
-	SUBQ    SI, AX
-	MOVQ    offset+40(FP), R9
-	SHLQ    $0x01, R9
-	MOVQ    (CX), DI
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), DI
+	CMPQ    AX, DI
+	CMOVQLT AX, DI
+	SUBQ    DI, AX
+	MOVQ    offset+40(FP), R10
+	SHLQ    $0x01, R10
 	MOVQ    (CX), R8
-	ADDQ    R9, DI
-	ADDQ    R9, R8
+	ADDQ    $+8, CX
+	MOVQ    (CX), R9
+	ADDQ    R10, R8
+	ADDQ    R10, R9
 
 valuesBF161x64_loopAVX2:
 	VBROADCASTSS (DX), Y8
-	VPMOVZXWD    (DI), Y9
+	VPMOVZXWD    (R8), Y9
 	VPSLLD       $0x10, Y9, Y9
 	VFMADD231PS  Y9, Y8, Y0
-	VPMOVZXWD    16(DI), Y9
+	VPMOVZXWD    16(R8), Y9
 	VPSLLD       $0x10, Y9, Y9
 	VFMADD231PS  Y9, Y8, Y1
-	VPMOVZXWD    32(DI), Y9
+	VPMOVZXWD    32(R8), Y9
 	VPSLLD       $0x10, Y9, Y9
 	VFMADD231PS  Y9, Y8, Y2
-	VPMOVZXWD    48(DI), Y9
+	VPMOVZXWD    48(R8), Y9
 	VPSLLD       $0x10, Y9, Y9
 	VFMADD231PS  Y9, Y8, Y3
-	VPMOVZXWD    64(DI), Y9
+	VPMOVZXWD    64(R8), Y9
 	VPSLLD       $0x10, Y9, Y9
 	VFMADD231PS  Y9, Y8, Y4
-	VPMOVZXWD    80(DI), Y9
+	VPMOVZXWD    80(R8), Y9
 	VPSLLD       $0x10, Y9, Y9
 	VFMADD231PS  Y9, Y8, Y5
-	VPMOVZXWD    96(DI), Y9
+	VPMOVZXWD    96(R8), Y9
 	VPSLLD       $0x10, Y9, Y9
 	VFMADD231PS  Y9, Y8, Y6
-	VPMOVZXWD    112(DI), Y9
+	VPMOVZXWD    112(R8), Y9
 	VPSLLD       $0x10, Y9, Y9
 	VFMADD231PS  Y9, Y8, Y7
-	PREFETCHT0   (R8)
-	PREFETCHT0   64(R8)
+	PREFETCHT0   (R9)
+	PREFETCHT1   (R8)(SI*1)
+	PREFETCHT0   64(R9)
+	PREFETCHT1   64(R8)(SI*1)
 	ADDQ         $+4, DX
-	ADDQ         BX, DI
 	ADDQ         BX, R8
-	DECQ         SI
+	ADDQ         BX, R9
+	DECQ         DI
 	JNZ          valuesBF161x64_loopAVX2
 	TESTQ        AX, AX
 	JG           valuesBF161x64_runAVX2
-	MOVQ         dst+56(FP), AX
-	MOVQ         ldd+64(FP), CX
+	MOVQ         dst+64(FP), AX
+	MOVQ         ldd+72(FP), CX
 	SHLQ         $0x02, CX
 	VMOVUPS      Y0, (AX)
 	VMOVUPS      Y1, 32(AX)
@@ -13523,22 +13517,22 @@ valuesBF161x64_loopAVX2:
 	VZEROUPPER
 	RET
 
-// func valuesBF162xAVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int, cols int)
+// func valuesBF162xAVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, ahead int, dst *float32, ldd int, cols int)
 // Requires: AVX, AVX2, CMOV, FMA3, MMX+
-TEXT ·valuesBF162xAVX2(SB), NOSPLIT, $0-80
-	MOVQ       cols+72(FP), AX
+TEXT ·valuesBF162xAVX2(SB), NOSPLIT, $0-88
+	MOVQ       cols+80(FP), AX
 	LEAQ       masks<>+0(SB), CX
 	NEGQ       AX
 	VMOVUPS    64(CX)(AX*4), Y0
 	VMOVUPS    96(CX)(AX*4), Y1
-	MOVQ       dst+56(FP), AX
-	MOVQ       ldd+64(FP), CX
+	MOVQ       dst+64(FP), AX
+	MOVQ       ldd+72(FP), CX
 	SHLQ       $0x02, CX
 	VMASKMOVPS (AX), Y0, Y2
 	VMASKMOVPS 32(AX), Y1, Y3
 	VMASKMOVPS (AX)(CX*1), Y0, Y0
 	VMASKMOVPS 32(AX)(CX*1), Y1, Y1
-	MOVQ       cols+72(FP), AX
+	MOVQ       cols+80(FP), AX
 	MOVQ       AX, CX
 	SHRQ       $0x01, CX
 	NEGQ       CX
@@ -13554,23 +13548,25 @@ TEXT ·valuesBF162xAVX2(SB), NOSPLIT, $0-80
 	SHLQ       $0x02, DI
 	MOVQ       ldv+48(FP), R8
 	SHLQ       $0x01, R8
+	MOVQ       ahead+56(FP), R9
+	SHLQ       $0x01, R9
 
 valuesBF162x_runAVX2:
-	MOVQ    size+8(FP), R9
-	CMPQ    DX, R9
-	CMOVQLT DX, R9
-	SUBQ    R9, DX
-	MOVQ    offset+40(FP), R12
-	SHLQ    $0x01, R12
-	MOVQ    (BX), R10
-	ADDQ    $+8, BX
+	MOVQ    size+8(FP), R10
+	CMPQ    DX, R10
+	CMOVQLT DX, R10
+	SUBQ    R10, DX
+	MOVQ    offset+40(FP), R13
+	SHLQ    $0x01, R13
 	MOVQ    (BX), R11
-	ADDQ    R12, R10
-	ADDQ    R12, R11
+	ADDQ    $+8, BX
+	MOVQ    (BX), R12
+	ADDQ    R13, R11
+	ADDQ    R13, R12
 
 valuesBF162x_loopAVX2:
-	VPMASKMOVD   (R10), Y4, Y6
-	VPBROADCASTW (R10)(AX*1), Y7
+	VPMASKMOVD   (R11), Y4, Y6
+	VPBROADCASTW (R11)(AX*1), Y7
 	VPAND        30(CX), Y7, Y7
 	VPOR         Y7, Y6, Y6
 	VEXTRACTI128 $0x01, Y6, X7
@@ -13584,21 +13580,22 @@ valuesBF162x_loopAVX2:
 	VBROADCASTSS (SI)(DI*1), Y5
 	VFMADD231PS  Y6, Y5, Y0
 	VFMADD231PS  Y7, Y5, Y1
-	PREFETCHT0   (R11)
+	PREFETCHT0   (R12)
+	PREFETCHT1   (R11)(R9*1)
 	ADDQ         $+4, SI
-	ADDQ         R8, R10
 	ADDQ         R8, R11
-	DECQ         R9
+	ADDQ         R8, R12
+	DECQ         R10
 	JNZ          valuesBF162x_loopAVX2
 	TESTQ        DX, DX
 	JG           valuesBF162x_runAVX2
-	MOVQ         cols+72(FP), AX
+	MOVQ         cols+80(FP), AX
 	LEAQ         masks<>+0(SB), CX
 	NEGQ         AX
 	VMOVUPS      64(CX)(AX*4), Y4
 	VMOVUPS      96(CX)(AX*4), Y5
-	MOVQ         dst+56(FP), AX
-	MOVQ         ldd+64(FP), CX
+	MOVQ         dst+64(FP), AX
+	MOVQ         ldd+72(FP), CX
 	SHLQ         $0x02, CX
 	VMASKMOVPS   Y2, Y4, (AX)
 	VMASKMOVPS   Y3, Y5, 32(AX)
@@ -13607,11 +13604,11 @@ valuesBF162x_loopAVX2:
 	VZEROUPPER
 	RET
 
-// func valuesBF162x16AVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int)
+// func valuesBF162x16AVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, ahead int, dst *float32, ldd int)
 // Requires: AVX, AVX2, CMOV, FMA3, MMX+
-TEXT ·valuesBF162x16AVX2(SB), NOSPLIT, $0-72
-	MOVQ    dst+56(FP), AX
-	MOVQ    ldd+64(FP), CX
+TEXT ·valuesBF162x16AVX2(SB), NOSPLIT, $0-80
+	MOVQ    dst+64(FP), AX
+	MOVQ    ldd+72(FP), CX
 	SHLQ    $0x02, CX
 	VMOVUPS (AX), Y0
 	VMOVUPS 32(AX), Y1
@@ -13624,24 +13621,26 @@ TEXT ·valuesBF162x16AVX2(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, BX
 	MOVQ    ldv+48(FP), SI
 	SHLQ    $0x01, SI
+	MOVQ    ahead+56(FP), DI
+	SHLQ    $0x01, DI
 
 valuesBF162x16_runAVX2:
-	MOVQ    size+8(FP), DI
-	CMPQ    AX, DI
-	CMOVQLT AX, DI
-	SUBQ    DI, AX
-	MOVQ    offset+40(FP), R10
-	SHLQ    $0x01, R10
-	MOVQ    (CX), R8
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), R8
+	CMPQ    AX, R8
+	CMOVQLT AX, R8
+	SUBQ    R8, AX
+	MOVQ    offset+40(FP), R11
+	SHLQ    $0x01, R11
 	MOVQ    (CX), R9
-	ADDQ    R10, R8
-	ADDQ    R10, R9
+	ADDQ    $+8, CX
+	MOVQ    (CX), R10
+	ADDQ    R11, R9
+	ADDQ    R11, R10
 
 valuesBF162x16_loopAVX2:
-	VPMOVZXWD    (R8), Y5
+	VPMOVZXWD    (R9), Y5
 	VPSLLD       $0x10, Y5, Y5
-	VPMOVZXWD    16(R8), Y6
+	VPMOVZXWD    16(R9), Y6
 	VPSLLD       $0x10, Y6, Y6
 	VBROADCASTSS (DX), Y4
 	VFMADD231PS  Y5, Y4, Y0
@@ -13649,16 +13648,17 @@ valuesBF162x16_loopAVX2:
 	VBROADCASTSS (DX)(BX*1), Y4
 	VFMADD231PS  Y5, Y4, Y2
 	VFMADD231PS  Y6, Y4, Y3
-	PREFETCHT0   (R9)
+	PREFETCHT0   (R10)
+	PREFETCHT1   (R9)(DI*1)
 	ADDQ         $+4, DX
-	ADDQ         SI, R8
 	ADDQ         SI, R9
-	DECQ         DI
+	ADDQ         SI, R10
+	DECQ         R8
 	JNZ          valuesBF162x16_loopAVX2
 	TESTQ        AX, AX
 	JG           valuesBF162x16_runAVX2
-	MOVQ         dst+56(FP), AX
-	MOVQ         ldd+64(FP), CX
+	MOVQ         dst+64(FP), AX
+	MOVQ         ldd+72(FP), CX
 	SHLQ         $0x02, CX
 	VMOVUPS      Y0, (AX)
 	VMOVUPS      Y1, 32(AX)
@@ -13667,16 +13667,16 @@ valuesBF162x16_loopAVX2:
 	VZEROUPPER
 	RET
 
-// func valuesBF163xAVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int, cols int)
+// func valuesBF163xAVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, ahead int, dst *float32, ldd int, cols int)
 // Requires: AVX, AVX2, CMOV, FMA3, MMX+
-TEXT ·valuesBF163xAVX2(SB), NOSPLIT, $0-80
-	MOVQ       cols+72(FP), AX
+TEXT ·valuesBF163xAVX2(SB), NOSPLIT, $0-88
+	MOVQ       cols+80(FP), AX
 	LEAQ       masks<>+0(SB), CX
 	NEGQ       AX
 	VMOVUPS    64(CX)(AX*4), Y0
 	VMOVUPS    96(CX)(AX*4), Y1
-	MOVQ       dst+56(FP), AX
-	MOVQ       ldd+64(FP), CX
+	MOVQ       dst+64(FP), AX
+	MOVQ       ldd+72(FP), CX
 	SHLQ       $0x02, CX
 	VMASKMOVPS (AX), Y0, Y2
 	VMASKMOVPS 32(AX), Y1, Y3
@@ -13684,7 +13684,7 @@ TEXT ·valuesBF163xAVX2(SB), NOSPLIT, $0-80
 	VMASKMOVPS 32(AX)(CX*1), Y1, Y5
 	VMASKMOVPS (AX)(CX*2), Y0, Y0
 	VMASKMOVPS 32(AX)(CX*2), Y1, Y1
-	MOVQ       cols+72(FP), AX
+	MOVQ       cols+80(FP), AX
 	MOVQ       AX, CX
 	SHRQ       $0x01, CX
 	NEGQ       CX
@@ -13700,23 +13700,25 @@ TEXT ·valuesBF163xAVX2(SB), NOSPLIT, $0-80
 	SHLQ       $0x02, DI
 	MOVQ       ldv+48(FP), R8
 	SHLQ       $0x01, R8
+	MOVQ       ahead+56(FP), R9
+	SHLQ       $0x01, R9
 
 valuesBF163x_runAVX2:
-	MOVQ    size+8(FP), R9
-	CMPQ    DX, R9
-	CMOVQLT DX, R9
-	SUBQ    R9, DX
-	MOVQ    offset+40(FP), R12
-	SHLQ    $0x01, R12
-	MOVQ    (BX), R10
-	ADDQ    $+8, BX
+	MOVQ    size+8(FP), R10
+	CMPQ    DX, R10
+	CMOVQLT DX, R10
+	SUBQ    R10, DX
+	MOVQ    offset+40(FP), R13
+	SHLQ    $0x01, R13
 	MOVQ    (BX), R11
-	ADDQ    R12, R10
-	ADDQ    R12, R11
+	ADDQ    $+8, BX
+	MOVQ    (BX), R12
+	ADDQ    R13, R11
+	ADDQ    R13, R12
 
 valuesBF163x_loopAVX2:
-	VPMASKMOVD   (R10), Y6, Y8
-	VPBROADCASTW (R10)(AX*1), Y9
+	VPMASKMOVD   (R11), Y6, Y8
+	VPBROADCASTW (R11)(AX*1), Y9
 	VPAND        30(CX), Y9, Y9
 	VPOR         Y9, Y8, Y8
 	VEXTRACTI128 $0x01, Y8, X9
@@ -13733,21 +13735,22 @@ valuesBF163x_loopAVX2:
 	VBROADCASTSS (SI)(DI*2), Y7
 	VFMADD231PS  Y8, Y7, Y0
 	VFMADD231PS  Y9, Y7, Y1
-	PREFETCHT0   (R11)
+	PREFETCHT0   (R12)
+	PREFETCHT1   (R11)(R9*1)
 	ADDQ         $+4, SI
-	ADDQ         R8, R10
 	ADDQ         R8, R11
-	DECQ         R9
+	ADDQ         R8, R12
+	DECQ         R10
 	JNZ          valuesBF163x_loopAVX2
 	TESTQ        DX, DX
 	JG           valuesBF163x_runAVX2
-	MOVQ         cols+72(FP), AX
+	MOVQ         cols+80(FP), AX
 	LEAQ         masks<>+0(SB), CX
 	NEGQ         AX
 	VMOVUPS      64(CX)(AX*4), Y6
 	VMOVUPS      96(CX)(AX*4), Y7
-	MOVQ         dst+56(FP), AX
-	MOVQ         ldd+64(FP), CX
+	MOVQ         dst+64(FP), AX
+	MOVQ         ldd+72(FP), CX
 	SHLQ         $0x02, CX
 	VMASKMOVPS   Y2, Y6, (AX)
 	VMASKMOVPS   Y3, Y7, 32(AX)
@@ -13758,11 +13761,11 @@ valuesBF163x_loopAVX2:
 	VZEROUPPER
 	RET
 
-// func valuesBF163x16AVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int)
+// func valuesBF163x16AVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, ahead int, dst *float32, ldd int)
 // Requires: AVX, AVX2, CMOV, FMA3, MMX+
-TEXT ·valuesBF163x16AVX2(SB), NOSPLIT, $0-72
-	MOVQ    dst+56(FP), AX
-	MOVQ    ldd+64(FP), CX
+TEXT ·valuesBF163x16AVX2(SB), NOSPLIT, $0-80
+	MOVQ    dst+64(FP), AX
+	MOVQ    ldd+72(FP), CX
 	SHLQ    $0x02, CX
 	VMOVUPS (AX), Y0
 	VMOVUPS 32(AX), Y1
@@ -13777,24 +13780,26 @@ TEXT ·valuesBF163x16AVX2(SB), NOSPLIT, $0-72
 	SHLQ    $0x02, BX
 	MOVQ    ldv+48(FP), SI
 	SHLQ    $0x01, SI
+	MOVQ    ahead+56(FP), DI
+	SHLQ    $0x01, DI
 
 valuesBF163x16_runAVX2:
-	MOVQ    size+8(FP), DI
-	CMPQ    AX, DI
-	CMOVQLT AX, DI
-	SUBQ    DI, AX
-	MOVQ    offset+40(FP), R10
-	SHLQ    $0x01, R10
-	MOVQ    (CX), R8
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), R8
+	CMPQ    AX, R8
+	CMOVQLT AX, R8
+	SUBQ    R8, AX
+	MOVQ    offset+40(FP), R11
+	SHLQ    $0x01, R11
 	MOVQ    (CX), R9
-	ADDQ    R10, R8
-	ADDQ    R10, R9
+	ADDQ    $+8, CX
+	MOVQ    (CX), R10
+	ADDQ    R11, R9
+	ADDQ    R11, R10
 
 valuesBF163x16_loopAVX2:
-	VPMOVZXWD    (R8), Y7
+	VPMOVZXWD    (R9), Y7
 	VPSLLD       $0x10, Y7, Y7
-	VPMOVZXWD    16(R8), Y8
+	VPMOVZXWD    16(R9), Y8
 	VPSLLD       $0x10, Y8, Y8
 	VBROADCASTSS (DX), Y6
 	VFMADD231PS  Y7, Y6, Y0
@@ -13805,16 +13810,17 @@ valuesBF163x16_loopAVX2:
 	VBROADCASTSS (DX)(BX*2), Y6
 	VFMADD231PS  Y7, Y6, Y4
 	VFMADD231PS  Y8, Y6, Y5
-	PREFETCHT0   (R9)
+	PREFETCHT0   (R10)
+	PREFETCHT1   (R9)(DI*1)
 	ADDQ         $+4, DX
-	ADDQ         SI, R8
 	ADDQ         SI, R9
-	DECQ         DI
+	ADDQ         SI, R10
+	DECQ         R8
 	JNZ          valuesBF163x16_loopAVX2
 	TESTQ        AX, AX
 	JG           valuesBF163x16_runAVX2
-	MOVQ         dst+56(FP), AX
-	MOVQ         ldd+64(FP), CX
+	MOVQ         dst+64(FP), AX
+	MOVQ         ldd+72(FP), CX
 	SHLQ         $0x02, CX
 	VMOVUPS      Y0, (AX)
 	VMOVUPS      Y1, 32(AX)
@@ -13825,16 +13831,16 @@ valuesBF163x16_loopAVX2:
 	VZEROUPPER
 	RET
 
-// func valuesBF164xAVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int, cols int)
+// func valuesBF164xAVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, ahead int, dst *float32, ldd int, cols int)
 // Requires: AVX, AVX2, CMOV, FMA3, MMX+
-TEXT ·valuesBF164xAVX2(SB), NOSPLIT, $0-80
-	MOVQ       cols+72(FP), AX
+TEXT ·valuesBF164xAVX2(SB), NOSPLIT, $0-88
+	MOVQ       cols+80(FP), AX
 	LEAQ       masks<>+0(SB), CX
 	NEGQ       AX
 	VMOVUPS    64(CX)(AX*4), Y0
 	VMOVUPS    96(CX)(AX*4), Y1
-	MOVQ       dst+56(FP), AX
-	MOVQ       ldd+64(FP), CX
+	MOVQ       dst+64(FP), AX
+	MOVQ       ldd+72(FP), CX
 	SHLQ       $0x02, CX
 	LEAQ       (AX)(CX*2), DX
 	ADDQ       CX, DX
@@ -13846,7 +13852,7 @@ TEXT ·valuesBF164xAVX2(SB), NOSPLIT, $0-80
 	VMASKMOVPS 32(AX)(CX*2), Y1, Y7
 	VMASKMOVPS (DX), Y0, Y0
 	VMASKMOVPS 32(DX), Y1, Y1
-	MOVQ       cols+72(FP), AX
+	MOVQ       cols+80(FP), AX
 	MOVQ       AX, CX
 	SHRQ       $0x01, CX
 	NEGQ       CX
@@ -13864,23 +13870,25 @@ TEXT ·valuesBF164xAVX2(SB), NOSPLIT, $0-80
 	ADDQ       DI, R8
 	MOVQ       ldv+48(FP), R9
 	SHLQ       $0x01, R9
+	MOVQ       ahead+56(FP), R10
+	SHLQ       $0x01, R10
 
 valuesBF164x_runAVX2:
-	MOVQ    size+8(FP), R10
-	CMPQ    DX, R10
-	CMOVQLT DX, R10
-	SUBQ    R10, DX
-	MOVQ    offset+40(FP), R13
-	SHLQ    $0x01, R13
-	MOVQ    (BX), R11
-	ADDQ    $+8, BX
+	MOVQ    size+8(FP), R11
+	CMPQ    DX, R11
+	CMOVQLT DX, R11
+	SUBQ    R11, DX
+	MOVQ    offset+40(FP), R14
+	SHLQ    $0x01, R14
 	MOVQ    (BX), R12
-	ADDQ    R13, R11
-	ADDQ    R13, R12
+	ADDQ    $+8, BX
+	MOVQ    (BX), R13
+	ADDQ    R14, R12
+	ADDQ    R14, R13
 
 valuesBF164x_loopAVX2:
-	VPMASKMOVD   (R11), Y8, Y10
-	VPBROADCASTW (R11)(AX*1), Y11
+	VPMASKMOVD   (R12), Y8, Y10
+	VPBROADCASTW (R12)(AX*1), Y11
 	VPAND        30(CX), Y11, Y11
 	VPOR         Y11, Y10, Y10
 	VEXTRACTI128 $0x01, Y10, X11
@@ -13900,22 +13908,23 @@ valuesBF164x_loopAVX2:
 	VBROADCASTSS (R8), Y9
 	VFMADD231PS  Y10, Y9, Y0
 	VFMADD231PS  Y11, Y9, Y1
-	PREFETCHT0   (R12)
+	PREFETCHT0   (R13)
+	PREFETCHT1   (R12)(R10*1)
 	ADDQ         $+4, SI
 	ADDQ         $+4, R8
-	ADDQ         R9, R11
 	ADDQ         R9, R12
-	DECQ         R10
+	ADDQ         R9, R13
+	DECQ         R11
 	JNZ          valuesBF164x_loopAVX2
 	TESTQ        DX, DX
 	JG           valuesBF164x_runAVX2
-	MOVQ         cols+72(FP), AX
+	MOVQ         cols+80(FP), AX
 	LEAQ         masks<>+0(SB), CX
 	NEGQ         AX
 	VMOVUPS      64(CX)(AX*4), Y8
 	VMOVUPS      96(CX)(AX*4), Y9
-	MOVQ         dst+56(FP), AX
-	MOVQ         ldd+64(FP), CX
+	MOVQ         dst+64(FP), AX
+	MOVQ         ldd+72(FP), CX
 	SHLQ         $0x02, CX
 	LEAQ         (AX)(CX*2), DX
 	ADDQ         CX, DX
@@ -13930,11 +13939,11 @@ valuesBF164x_loopAVX2:
 	VZEROUPPER
 	RET
 
-// func valuesBF164x16AVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int)
+// func valuesBF164x16AVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, ahead int, dst *float32, ldd int)
 // Requires: AVX, AVX2, CMOV, FMA3, MMX+
-TEXT ·valuesBF164x16AVX2(SB), NOSPLIT, $0-72
-	MOVQ    dst+56(FP), AX
-	MOVQ    ldd+64(FP), CX
+TEXT ·valuesBF164x16AVX2(SB), NOSPLIT, $0-80
+	MOVQ    dst+64(FP), AX
+	MOVQ    ldd+72(FP), CX
 	SHLQ    $0x02, CX
 	LEAQ    (AX)(CX*2), DX
 	ADDQ    CX, DX
@@ -13955,24 +13964,26 @@ TEXT ·valuesBF164x16AVX2(SB), NOSPLIT, $0-72
 	ADDQ    BX, SI
 	MOVQ    ldv+48(FP), DI
 	SHLQ    $0x01, DI
+	MOVQ    ahead+56(FP), R8
+	SHLQ    $0x01, R8
 
 valuesBF164x16_runAVX2:
-	MOVQ    size+8(FP), R8
-	CMPQ    AX, R8
-	CMOVQLT AX, R8
-	SUBQ    R8, AX
-	MOVQ    offset+40(FP), R11
-	SHLQ    $0x01, R11
-	MOVQ    (CX), R9
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), R9
+	CMPQ    AX, R9
+	CMOVQLT AX, R9
+	SUBQ    R9, AX
+	MOVQ    offset+40(FP), R12
+	SHLQ    $0x01, R12
 	MOVQ    (CX), R10
-	ADDQ    R11, R9
-	ADDQ    R11, R10
+	ADDQ    $+8, CX
+	MOVQ    (CX), R11
+	ADDQ    R12, R10
+	ADDQ    R12, R11
 
 valuesBF164x16_loopAVX2:
-	VPMOVZXWD    (R9), Y9
+	VPMOVZXWD    (R10), Y9
 	VPSLLD       $0x10, Y9, Y9
-	VPMOVZXWD    16(R9), Y10
+	VPMOVZXWD    16(R10), Y10
 	VPSLLD       $0x10, Y10, Y10
 	VBROADCASTSS (DX), Y8
 	VFMADD231PS  Y9, Y8, Y0
@@ -13986,17 +13997,18 @@ valuesBF164x16_loopAVX2:
 	VBROADCASTSS (SI), Y8
 	VFMADD231PS  Y9, Y8, Y6
 	VFMADD231PS  Y10, Y8, Y7
-	PREFETCHT0   (R10)
+	PREFETCHT0   (R11)
+	PREFETCHT1   (R10)(R8*1)
 	ADDQ         $+4, DX
 	ADDQ         $+4, SI
-	ADDQ         DI, R9
 	ADDQ         DI, R10
-	DECQ         R8
+	ADDQ         DI, R11
+	DECQ         R9
 	JNZ          valuesBF164x16_loopAVX2
 	TESTQ        AX, AX
 	JG           valuesBF164x16_runAVX2
-	MOVQ         dst+56(FP), AX
-	MOVQ         ldd+64(FP), CX
+	MOVQ         dst+64(FP), AX
+	MOVQ         ldd+72(FP), CX
 	SHLQ         $0x02, CX
 	LEAQ         (AX)(CX*2), DX
 	ADDQ         CX, DX
@@ -14011,16 +14023,16 @@ valuesBF164x16_loopAVX2:
 	VZEROUPPER
 	RET
 
-// func valuesBF165xAVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int, cols int)
+// func valuesBF165xAVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, ahead int, dst *float32, ldd int, cols int)
 // Requires: AVX, AVX2, CMOV, FMA3, MMX+
-TEXT ·valuesBF165xAVX2(SB), NOSPLIT, $0-80
-	MOVQ       cols+72(FP), AX
+TEXT ·valuesBF165xAVX2(SB), NOSPLIT, $0-88
+	MOVQ       cols+80(FP), AX
 	LEAQ       masks<>+0(SB), CX
 	NEGQ       AX
 	VMOVUPS    64(CX)(AX*4), Y0
 	VMOVUPS    96(CX)(AX*4), Y1
-	MOVQ       dst+56(FP), AX
-	MOVQ       ldd+64(FP), CX
+	MOVQ       dst+64(FP), AX
+	MOVQ       ldd+72(FP), CX
 	SHLQ       $0x02, CX
 	LEAQ       (AX)(CX*2), DX
 	ADDQ       CX, DX
@@ -14034,7 +14046,7 @@ TEXT ·valuesBF165xAVX2(SB), NOSPLIT, $0-80
 	VMASKMOVPS 32(DX), Y1, Y9
 	VMASKMOVPS (DX)(CX*1), Y0, Y0
 	VMASKMOVPS 32(DX)(CX*1), Y1, Y1
-	MOVQ       cols+72(FP), AX
+	MOVQ       cols+80(FP), AX
 	MOVQ       AX, CX
 	SHRQ       $0x01, CX
 	NEGQ       CX
@@ -14052,23 +14064,25 @@ TEXT ·valuesBF165xAVX2(SB), NOSPLIT, $0-80
 	ADDQ       DI, R8
 	MOVQ       ldv+48(FP), R9
 	SHLQ       $0x01, R9
+	MOVQ       ahead+56(FP), R10
+	SHLQ       $0x01, R10
 
 valuesBF165x_runAVX2:
-	MOVQ    size+8(FP), R10
-	CMPQ    DX, R10
-	CMOVQLT DX, R10
-	SUBQ    R10, DX
-	MOVQ    offset+40(FP), R13
-	SHLQ    $0x01, R13
-	MOVQ    (BX), R11
-	ADDQ    $+8, BX
+	MOVQ    size+8(FP), R11
+	CMPQ    DX, R11
+	CMOVQLT DX, R11
+	SUBQ    R11, DX
+	MOVQ    offset+40(FP), R14
+	SHLQ    $0x01, R14
 	MOVQ    (BX), R12
-	ADDQ    R13, R11
-	ADDQ    R13, R12
+	ADDQ    $+8, BX
+	MOVQ    (BX), R13
+	ADDQ    R14, R12
+	ADDQ    R14, R13
 
 valuesBF165x_loopAVX2:
-	VPMASKMOVD   (R11), Y10, Y12
-	VPBROADCASTW (R11)(AX*1), Y13
+	VPMASKMOVD   (R12), Y10, Y12
+	VPBROADCASTW (R12)(AX*1), Y13
 	VPAND        30(CX), Y13, Y13
 	VPOR         Y13, Y12, Y12
 	VEXTRACTI128 $0x01, Y12, X13
@@ -14091,22 +14105,23 @@ valuesBF165x_loopAVX2:
 	VBROADCASTSS (R8)(DI*1), Y11
 	VFMADD231PS  Y12, Y11, Y0
 	VFMADD231PS  Y13, Y11, Y1
-	PREFETCHT0   (R12)
+	PREFETCHT0   (R13)
+	PREFETCHT1   (R12)(R10*1)
 	ADDQ         $+4, SI
 	ADDQ         $+4, R8
-	ADDQ         R9, R11
 	ADDQ         R9, R12
-	DECQ         R10
+	ADDQ         R9, R13
+	DECQ         R11
 	JNZ          valuesBF165x_loopAVX2
 	TESTQ        DX, DX
 	JG           valuesBF165x_runAVX2
-	MOVQ         cols+72(FP), AX
+	MOVQ         cols+80(FP), AX
 	LEAQ         masks<>+0(SB), CX
 	NEGQ         AX
 	VMOVUPS      64(CX)(AX*4), Y10
 	VMOVUPS      96(CX)(AX*4), Y11
-	MOVQ         dst+56(FP), AX
-	MOVQ         ldd+64(FP), CX
+	MOVQ         dst+64(FP), AX
+	MOVQ         ldd+72(FP), CX
 	SHLQ         $0x02, CX
 	LEAQ         (AX)(CX*2), DX
 	ADDQ         CX, DX
@@ -14123,11 +14138,11 @@ valuesBF165x_loopAVX2:
 	VZEROUPPER
 	RET
 
-// func valuesBF165x16AVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int)
+// func valuesBF165x16AVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, ahead int, dst *float32, ldd int)
 // Requires: AVX, AVX2, CMOV, FMA3, MMX+
-TEXT ·valuesBF165x16AVX2(SB), NOSPLIT, $0-72
-	MOVQ    dst+56(FP), AX
-	MOVQ    ldd+64(FP), CX
+TEXT ·valuesBF165x16AVX2(SB), NOSPLIT, $0-80
+	MOVQ    dst+64(FP), AX
+	MOVQ    ldd+72(FP), CX
 	SHLQ    $0x02, CX
 	LEAQ    (AX)(CX*2), DX
 	ADDQ    CX, DX
@@ -14150,24 +14165,26 @@ TEXT ·valuesBF165x16AVX2(SB), NOSPLIT, $0-72
 	ADDQ    BX, SI
 	MOVQ    ldv+48(FP), DI
 	SHLQ    $0x01, DI
+	MOVQ    ahead+56(FP), R8
+	SHLQ    $0x01, R8
 
 valuesBF165x16_runAVX2:
-	MOVQ    size+8(FP), R8
-	CMPQ    AX, R8
-	CMOVQLT AX, R8
-	SUBQ    R8, AX
-	MOVQ    offset+40(FP), R11
-	SHLQ    $0x01, R11
-	MOVQ    (CX), R9
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), R9
+	CMPQ    AX, R9
+	CMOVQLT AX, R9
+	SUBQ    R9, AX
+	MOVQ    offset+40(FP), R12
+	SHLQ    $0x01, R12
 	MOVQ    (CX), R10
-	ADDQ    R11, R9
-	ADDQ    R11, R10
+	ADDQ    $+8, CX
+	MOVQ    (CX), R11
+	ADDQ    R12, R10
+	ADDQ    R12, R11
 
 valuesBF165x16_loopAVX2:
-	VPMOVZXWD    (R9), Y11
+	VPMOVZXWD    (R10), Y11
 	VPSLLD       $0x10, Y11, Y11
-	VPMOVZXWD    16(R9), Y12
+	VPMOVZXWD    16(R10), Y12
 	VPSLLD       $0x10, Y12, Y12
 	VBROADCASTSS (DX), Y10
 	VFMADD231PS  Y11, Y10, Y0
@@ -14184,17 +14201,18 @@ valuesBF165x16_loopAVX2:
 	VBROADCASTSS (SI)(BX*1), Y10
 	VFMADD231PS  Y11, Y10, Y8
 	VFMADD231PS  Y12, Y10, Y9
-	PREFETCHT0   (R10)
+	PREFETCHT0   (R11)
+	PREFETCHT1   (R10)(R8*1)
 	ADDQ         $+4, DX
 	ADDQ         $+4, SI
-	ADDQ         DI, R9
 	ADDQ         DI, R10
-	DECQ         R8
+	ADDQ         DI, R11
+	DECQ         R9
 	JNZ          valuesBF165x16_loopAVX2
 	TESTQ        AX, AX
 	JG           valuesBF165x16_runAVX2
-	MOVQ         dst+56(FP), AX
-	MOVQ         ldd+64(FP), CX
+	MOVQ         dst+64(FP), AX
+	MOVQ         ldd+72(FP), CX
 	SHLQ         $0x02, CX
 	LEAQ         (AX)(CX*2), DX
 	ADDQ         CX, DX
@@ -14211,16 +14229,16 @@ valuesBF165x16_loopAVX2:
 	VZEROUPPER
 	RET
 
-// func valuesBF166xAVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int, cols int)
+// func valuesBF166xAVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, ahead int, dst *float32, ldd int, cols int)
 // Requires: AVX, AVX2, CMOV, FMA3, MMX+
-TEXT ·valuesBF166xAVX2(SB), NOSPLIT, $0-80
-	MOVQ       cols+72(FP), AX
+TEXT ·valuesBF166xAVX2(SB), NOSPLIT, $0-88
+	MOVQ       cols+80(FP), AX
 	LEAQ       masks<>+0(SB), CX
 	NEGQ       AX
 	VMOVUPS    64(CX)(AX*4), Y0
 	VMOVUPS    96(CX)(AX*4), Y1
-	MOVQ       dst+56(FP), AX
-	MOVQ       ldd+64(FP), CX
+	MOVQ       dst+64(FP), AX
+	MOVQ       ldd+72(FP), CX
 	SHLQ       $0x02, CX
 	LEAQ       (AX)(CX*2), DX
 	ADDQ       CX, DX
@@ -14236,7 +14254,7 @@ TEXT ·valuesBF166xAVX2(SB), NOSPLIT, $0-80
 	VMASKMOVPS 32(DX)(CX*1), Y1, Y11
 	VMASKMOVPS (DX)(CX*2), Y0, Y0
 	VMASKMOVPS 32(DX)(CX*2), Y1, Y1
-	MOVQ       cols+72(FP), AX
+	MOVQ       cols+80(FP), AX
 	MOVQ       AX, CX
 	SHRQ       $0x01, CX
 	NEGQ       CX
@@ -14254,23 +14272,25 @@ TEXT ·valuesBF166xAVX2(SB), NOSPLIT, $0-80
 	ADDQ       DI, R8
 	MOVQ       ldv+48(FP), R9
 	SHLQ       $0x01, R9
+	MOVQ       ahead+56(FP), R10
+	SHLQ       $0x01, R10
 
 valuesBF166x_runAVX2:
-	MOVQ    size+8(FP), R10
-	CMPQ    DX, R10
-	CMOVQLT DX, R10
-	SUBQ    R10, DX
-	MOVQ    offset+40(FP), R13
-	SHLQ    $0x01, R13
-	MOVQ    (BX), R11
-	ADDQ    $+8, BX
+	MOVQ    size+8(FP), R11
+	CMPQ    DX, R11
+	CMOVQLT DX, R11
+	SUBQ    R11, DX
+	MOVQ    offset+40(FP), R14
+	SHLQ    $0x01, R14
 	MOVQ    (BX), R12
-	ADDQ    R13, R11
-	ADDQ    R13, R12
+	ADDQ    $+8, BX
+	MOVQ    (BX), R13
+	ADDQ    R14, R12
+	ADDQ    R14, R13
 
 valuesBF166x_loopAVX2:
-	VPMASKMOVD   (R11), Y12, Y14
-	VPBROADCASTW (R11)(AX*1), Y15
+	VPMASKMOVD   (R12), Y12, Y14
+	VPBROADCASTW (R12)(AX*1), Y15
 	VPAND        30(CX), Y15, Y15
 	VPOR         Y15, Y14, Y14
 	VEXTRACTI128 $0x01, Y14, X15
@@ -14296,22 +14316,23 @@ valuesBF166x_loopAVX2:
 	VBROADCASTSS (R8)(DI*2), Y13
 	VFMADD231PS  Y14, Y13, Y0
 	VFMADD231PS  Y15, Y13, Y1
-	PREFETCHT0   (R12)
+	PREFETCHT0   (R13)
+	PREFETCHT1   (R12)(R10*1)
 	ADDQ         $+4, SI
 	ADDQ         $+4, R8
-	ADDQ         R9, R11
 	ADDQ         R9, R12
-	DECQ         R10
+	ADDQ         R9, R13
+	DECQ         R11
 	JNZ          valuesBF166x_loopAVX2
 	TESTQ        DX, DX
 	JG           valuesBF166x_runAVX2
-	MOVQ         cols+72(FP), AX
+	MOVQ         cols+80(FP), AX
 	LEAQ         masks<>+0(SB), CX
 	NEGQ         AX
 	VMOVUPS      64(CX)(AX*4), Y12
 	VMOVUPS      96(CX)(AX*4), Y13
-	MOVQ         dst+56(FP), AX
-	MOVQ         ldd+64(FP), CX
+	MOVQ         dst+64(FP), AX
+	MOVQ         ldd+72(FP), CX
 	SHLQ         $0x02, CX
 	LEAQ         (AX)(CX*2), DX
 	ADDQ         CX, DX
@@ -14330,11 +14351,11 @@ valuesBF166x_loopAVX2:
 	VZEROUPPER
 	RET
 
-// func valuesBF166x16AVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, dst *float32, ldd int)
+// func valuesBF166x16AVX2(n int, size int, p *float32, ldp int, v **uint16, offset int, ldv int, ahead int, dst *float32, ldd int)
 // Requires: AVX, AVX2, CMOV, FMA3, MMX+
-TEXT ·valuesBF166x16AVX2(SB), NOSPLIT, $0-72
-	MOVQ    dst+56(FP), AX
-	MOVQ    ldd+64(FP), CX
+TEXT ·valuesBF166x16AVX2(SB), NOSPLIT, $0-80
+	MOVQ    dst+64(FP), AX
+	MOVQ    ldd+72(FP), CX
 	SHLQ    $0x02, CX
 	LEAQ    (AX)(CX*2), DX
 	ADDQ    CX, DX
@@ -14359,24 +14380,26 @@ TEXT ·valuesBF166x16AVX2(SB), NOSPLIT, $0-72
 	ADDQ    BX, SI
 	MOVQ    ldv+48(FP), DI
 	SHLQ    $0x01, DI
+	MOVQ    ahead+56(FP), R8
+	SHLQ    $0x01, R8
 
 valuesBF166x16_runAVX2:
-	MOVQ    size+8(FP), R8
-	CMPQ    AX, R8
-	CMOVQLT AX, R8
-	SUBQ    R8, AX
-	MOVQ    offset+40(FP), R11
-	SHLQ    $0x01, R11
-	MOVQ    (CX), R9
-	ADDQ    $+8, CX
+	MOVQ    size+8(FP), R9
+	CMPQ    AX, R9
+	CMOVQLT AX, R9
+	SUBQ    R9, AX
+	MOVQ    offset+40(FP), R12
+	SHLQ    $0x01, R12
 	MOVQ    (CX), R10
-	ADDQ    R11, R9
-	ADDQ    R11, R10
+	ADDQ    $+8, CX
+	MOVQ    (CX), R11
+	ADDQ    R12, R10
+	ADDQ    R12, R11
 
 valuesBF166x16_loopAVX2:
-	VPMOVZXWD    (R9), Y13
+	VPMOVZXWD    (R10), Y13
 	VPSLLD       $0x10, Y13, Y13
-	VPMOVZXWD    16(R9), Y14
+	VPMOVZXWD    16(R10), Y14
 	VPSLLD       $0x10, Y14, Y14
 	VBROADCASTSS (DX), Y12
 	VFMADD231PS  Y13, Y12, Y0
@@ -14396,17 +14419,18 @@ valuesBF166x16_loopAVX2:
 	VBROADCASTSS (SI)(BX*2), Y12
 	VFMADD231PS  Y13, Y12, Y10
 	VFMADD231PS  Y14, Y12, Y11
-	PREFETCHT0   (R10)
+	PREFETCHT0   (R11)
+	PREFETCHT1   (R10)(R8*1)
 	ADDQ         $+4, DX
 	ADDQ         $+4, SI
-	ADDQ         DI, R9
 	ADDQ         DI, R10
-	DECQ         R8
+	ADDQ         DI, R11
+	DECQ         R9
 	JNZ          valuesBF166x16_loopAVX2
 	TESTQ        AX, AX
 	JG           valuesBF166x16_runAVX2
-	MOVQ         dst+56(FP), AX
-	MOVQ         ldd+64(FP), CX
+	MOVQ         dst+64(FP), AX
+	MOVQ         ldd+72(FP), CX
 	SHLQ         $0x02, CX
 	LEAQ         (AX)(CX*2), DX
 	ADDQ         CX, DX

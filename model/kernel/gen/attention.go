@@ -14,10 +14,10 @@ const tileRows = 6
 func (s set) scores(e element) {
 	for rows := 1; rows <= tileRows; rows++ {
 		name := label("scores%s%d", e.name, rows)
-		s.begin(name, label("computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[t/size][offset+i*ldk+t%%size]%s for %d rows and t < n, size <= 16, and writes 16 a run. It prefetches the next run; there is a pointer more than runs.", e.doc, rows),
-			label("func(n, size, dim int, q *float32, ldq int, keys **%[1]s, offset, ldk int, scale float32, out *float32, ldo int)", e.elem))
+		s.begin(name, label("computes out[r*ldo+t] = scale * sum over i < dim of q[r*ldq+i]*keys[t/size][offset+i*ldk+t%%size]%s for %d rows and t < n, size <= 16, and writes 16 a run. It prefetches the next run, there is a pointer more than runs, and what lies ahead elements behind each.", e.doc, rows),
+			label("func(n, size, dim int, q *float32, ldq int, keys **%[1]s, offset, ldk, ahead int, scale float32, out *float32, ldo int)", e.elem))
 		n, runs, out := load64("n"), load64("keys"), load64("out")
-		ldq, ldk := loadBytes("ldq"), e.distance("ldk")
+		ldq, ldk, ahead := loadBytes("ldq"), e.distance("ldk"), e.distance("ahead")
 		run := name + "_run" + s.name
 		Label(run)
 		part := s.part(e, s.inRun(n))
@@ -34,6 +34,7 @@ func (s set) scores(e element) {
 		Label(loop)
 		s.elementsPart(part, keys, kv)
 		PREFETCHT0(Mem{Base: next})
+		PREFETCHT1(Mem{Base: keys, Index: ahead, Scale: 1})
 		for r := range acc {
 			s.weigh(kv, q.at(r), qv, acc[r])
 		}
@@ -109,8 +110,8 @@ func (s set) values(e element) {
 
 func (s set) valuesWhole(e element, rows, lines int) {
 	name := label("values%s%dx%d", e.name, rows, 16*lines)
-	s.begin(name, label("continues dst[r*ldd+j] += p[r*ldp+t]*v[t/size][offset+t%%size*ldv+j]%s over t < n for %d rows and %d columns. It prefetches the next run; there is a pointer more than runs.", e.doc, rows, 16*lines),
-		label("func(n, size int, p *float32, ldp int, v **%[1]s, offset, ldv int, dst *float32, ldd int)", e.elem))
+	s.begin(name, label("continues dst[r*ldd+j] += p[r*ldp+t]*v[t/size][offset+t%%size*ldv+j]%s over t < n for %d rows and %d columns. It prefetches the next run, there is a pointer more than runs, and what lies ahead elements behind each.", e.doc, rows, 16*lines),
+		label("func(n, size int, p *float32, ldp int, v **%[1]s, offset, ldv, ahead int, dst *float32, ldd int)", e.elem))
 	out := newRows(load64("dst"), loadBytes("ldd"), rows)
 	acc := make([][]line, rows)
 	for r := range acc {
@@ -133,7 +134,7 @@ func (s set) valuesWhole(e element, rows, lines int) {
 func (s set) valuesPart(e element, rows int) {
 	name := label("values%s%dx", e.name, rows)
 	s.begin(name, "is the same for cols <= 16 columns.",
-		label("func(n, size int, p *float32, ldp int, v **%s, offset, ldv int, dst *float32, ldd int, cols int)", e.elem))
+		label("func(n, size int, p *float32, ldp int, v **%s, offset, ldv, ahead int, dst *float32, ldd int, cols int)", e.elem))
 	k := s.mask(load64("cols"))
 	out := newRows(load64("dst"), loadBytes("ldd"), rows)
 	acc := make([][]line, rows)
@@ -160,6 +161,7 @@ func (s set) valuesPart(e element, rows int) {
 func (s set) valuesLoop(e element, name string, rows int, acc [][]line, k *part) {
 	n, runs := load64("n"), load64("v")
 	p, ldv := newRows(load64("p"), loadBytes("ldp"), rows), e.distance("ldv")
+	ahead := e.distance("ahead")
 	pv := s.reg()
 	run := name + "_run" + s.name
 	Label(run)
@@ -215,6 +217,7 @@ func (s set) valuesLoop(e element, name string, rows int, acc [][]line, k *part)
 	}
 	for at := 0; at < 16*e.bytes*len(acc[0]); at += 64 {
 		PREFETCHT0(Mem{Base: next, Disp: at})
+		PREFETCHT1(Mem{Base: v, Index: ahead, Scale: 1, Disp: at})
 	}
 	p.advance(4)
 	ADDQ(ldv, v)

@@ -136,6 +136,14 @@ func (s set) panelStep(f format, step int, a rowsOf, b reg.GPVirtual, high reg.V
 		VBROADCASTSS(a.at(r).Offset(4*step), v)
 		return v
 	}
+	if s.regs == 1 && lines == 1 && rows > 1 {
+		v := s.reg()
+		s.weights(f, step, at(0), 0, high, v)
+		for r := range acc {
+			VFMADD231PS_BCST(a.at(r).Offset(4*step), v, acc[r][0][0]) // see weigh
+		}
+		return
+	}
 	if rows > 1 && lines*s.regs*rows+lines*s.regs < 32/s.regs {
 		var bv []line
 		for j := range lines {
