@@ -203,8 +203,13 @@ func TestPairsDoNotAllocate(t *testing.T) {
 		}
 		const rows, k = 50, 40
 		a, b, c := make([]uint16, rows*k), make([]uint16, k*panelWidth), make([]float32, rows*panelWidth)
-		if n := testing.AllocsPerRun(10, func() { o.pairs(rows, k, a, k, b, panelWidth, c, 0, c, panelWidth) }); n != 0 {
-			t.Errorf("%g allocations", n)
+		// All of the process counts: the cleanup of other tests' matrices may be under way.
+		least := math.Inf(1)
+		for range 5 {
+			least = min(least, testing.AllocsPerRun(10, func() { o.pairs(rows, k, a, k, b, panelWidth, c, 0, c, panelWidth) }))
+		}
+		if least != 0 {
+			t.Errorf("%g allocations", least)
 		}
 	})
 }
