@@ -167,6 +167,9 @@ func TestBenchOfAnotherServer(t *testing.T) {
 	foreign := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/v1/models", "/v1/completions":
+			// The answer may begin before the proxy has read the body's end, which net/http's
+			// server would then cut off.
+			_ = http.NewResponseController(w).EnableFullDuplex()
 			proxy.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
