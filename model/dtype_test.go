@@ -94,7 +94,8 @@ func TestAutoBundled(t *testing.T) {
 // TestBF16 compares with the formulas in float64, over the rounded weights: what is left is
 // the rounding of rows, 2^-9 at most for each number that meets a weight.
 func TestBF16(t *testing.T) {
-	r := newRand(t)
+	// Always the same draw: the largest of a thousand differences is a matter of luck.
+	r := rand.New(rand.NewPCG(1, 0))
 	for v, cfg := range variants {
 		tensors := randomTensors(cfg, r)
 		m, err := NewAs(BF16, cfg, tensors)
@@ -114,10 +115,9 @@ func TestBF16(t *testing.T) {
 				squares, n = squares+off*off, n+1
 			}
 		}
-		// The mean says how large errors are, the largest of a thousand how unlucky they were.
 		mean := math.Sqrt(squares / n)
 		t.Logf("variant %d: differences of %.3g in the mean of squares, %.3g at most; largest logit %.3g", v, mean, worst, spread)
-		if !(mean < spread/100) || !(worst < spread/20) {
+		if !(mean < spread/200) || !(worst < spread/50) {
 			t.Errorf("variant %d: differences of %g in the mean of squares, %g at most; largest logit %g", v, mean, worst, spread)
 		}
 	}
